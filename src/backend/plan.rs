@@ -1,0 +1,199 @@
+//! The execution plan: the one place that knows the order of operations.
+//!
+//! A flat list of ops over named row buffers. The engine lowers a descriptor to it; backends walk
+//! it; fusions rewrite it; taps are its edges; the manifest prints its bindings.
+
+use super::Region;
+use crate::descriptor::{NormStyle, RoleName};
+
+/// Index of a row buffer of the plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Buf(pub usize);
+
+/// A row buffer: one row of `width` values per token of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BufferSpec {
+    pub name: String,
+    pub width: usize,
+}
+
+/// A logical weight, named by role and layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WeightRef {
+    pub role: RoleName,
+    pub layer: Option<usize>,
+}
+
+/// A norm weight and how it acts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NormWeight {
+    pub weight: WeightRef,
+    pub style: NormStyle,
+    pub epsilon: f32,
+}
+
+/// One operation of the plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Op {
+    pub kind: OpKind,
+    /// The layer it belongs to, if any.
+    pub layer: Option<usize>,
+    /// Names under which its output can be captured.
+    pub taps: Vec<String>,
+}
+
+/// What an operation does. Buffers named `out` are written, others only read unless documented.
+#[derive(Clone, Debug, PartialEq)]
+pub enum OpKind {
+    Embedding {
+        weight: WeightRef,
+        out: Buf,
+    },
+    RmsNorm {
+        x: Buf,
+        norm: NormWeight,
+        out: Buf,
+    },
+    /// In place.
+    PerHeadNorm {
+        x: Buf,
+        heads: usize,
+        head_dim: usize,
+        norm: NormWeight,
+    },
+    Gemm {
+        x: Buf,
+        weight: WeightRef,
+        out: Buf,
+    },
+    /// `residual` += `x`, in place.
+    ResidualAdd {
+        residual: Buf,
+        x: Buf,
+    },
+    QGateSplit {
+        x: Buf,
+        heads: usize,
+        head_dim: usize,
+        q: Buf,
+        gate: Buf,
+    },
+    /// In place.
+    Rope {
+        x: Buf,
+        heads: usize,
+        head_dim: usize,
+    },
+    KvWrite {
+        k: Buf,
+        v: Buf,
+        slot: usize,
+    },
+    AttentionCore {
+        q: Buf,
+        slot: usize,
+        heads: usize,
+        out: Buf,
+    },
+    /// In place on `x`.
+    AttentionOutputGate {
+        x: Buf,
+        gate: Buf,
+    },
+    /// Reads and appends the convolution history of `slot`.
+    GdnConv1d {
+        x: Buf,
+        weight: WeightRef,
+        slot: usize,
+        out: Buf,
+    },
+    /// In place.
+    GdnConvSilu {
+        x: Buf,
+    },
+    /// Splits `qkv` and normalises: unit q and k rows, value rows, log decay and beta.
+    GdnPrepare {
+        qkv: Buf,
+        a: Buf,
+        b: Buf,
+        a_log: WeightRef,
+        dt_bias: WeightRef,
+        q: Buf,
+        k: Buf,
+        v: Buf,
+        log_decay: Buf,
+        beta: Buf,
+    },
+    /// Rows of the open group against the boundary state of `slot`; appends them.
+    GdnCore {
+        q: Buf,
+        k: Buf,
+        v: Buf,
+        log_decay: Buf,
+        beta: Buf,
+        slot: usize,
+        out: Buf,
+    },
+    /// In place on `x`.
+    GdnGatedNorm {
+        x: Buf,
+        z: Buf,
+        norm: NormWeight,
+    },
+    SiluMul {
+        gate: Buf,
+        up: Buf,
+        out: Buf,
+    },
+    /// Final norm and head run on the rows whose output was asked for.
+    GemmF32 {
+        x: Buf,
+        weight: WeightRef,
+        out: Buf,
+    },
+}
+
+impl OpKind {
+    /// The region this operation belongs to.
+    pub fn region(&self) -> Region {
+        match self {
+            OpKind::Embedding { .. } => Region::Embedding,
+            OpKind::RmsNorm { .. } => Region::RmsNorm,
+            OpKind::PerHeadNorm { .. } => Region::PerHeadNorm,
+            OpKind::Gemm { .. } => Region::Gemm,
+            OpKind::ResidualAdd { .. } => Region::ResidualAdd,
+            OpKind::QGateSplit { .. } => Region::QGateSplit,
+            OpKind::Rope { .. } => Region::Rope,
+            OpKind::KvWrite { .. } => Region::KvWrite,
+            OpKind::AttentionCore { .. } => Region::AttentionCore,
+            OpKind::AttentionOutputGate { .. } => Region::AttentionOutputGate,
+            OpKind::GdnConv1d { .. } => Region::GdnConv1d,
+            OpKind::GdnConvSilu { .. } => Region::GdnConvSilu,
+            OpKind::GdnPrepare { .. } => Region::GdnPrepare,
+            OpKind::GdnCore { .. } => Region::GdnCore,
+            OpKind::GdnGatedNorm { .. } => Region::GdnGatedNorm,
+            OpKind::SiluMul { .. } => Region::SiluMul,
+            OpKind::GemmF32 { .. } => Region::GemmF32,
+        }
+    }
+}
+
+/// The lowered forward.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    pub buffers: Vec<BufferSpec>,
+    /// Operations over every row of a step.
+    pub ops: Vec<Op>,
+    /// Operations over the rows whose hidden state or logits were asked for.
+    pub head_ops: Vec<Op>,
+    /// The residual stream: what head operations start from.
+    pub residual: Buf,
+    /// Output of the final norm (in `head_ops`).
+    pub final_hidden: Buf,
+    /// FP32 logits (in `head_ops`).
+    pub logits: Buf,
+    /// Layers with an attention cache, by slot.
+    pub attention_slots: Vec<usize>,
+    /// Layers with gated-delta-net state, by slot.
+    pub gdn_slots: Vec<usize>,
+}

@@ -1,0 +1,132 @@
+//! Numerical policies: named sets of region → implementation bindings.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A kind of device.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum DeviceKind {
+    Cpu,
+    Cuda,
+}
+
+impl fmt::Display for DeviceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DeviceKind::Cpu => "cpu",
+            DeviceKind::Cuda => "cuda",
+        })
+    }
+}
+
+/// A numerical policy.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Policy {
+    /// FP32 activations, no BF16 rounding: for checking against references.
+    F32,
+    /// The CPU oracle: BF16 at every rounding boundary, FP32 in a fixed 16-lane order, the same
+    /// bits on every instruction set.
+    Reference,
+    /// Bits of a row depend on its own content and absolute positions only. On the CPU an alias
+    /// of `reference`, resolved by [`Policy::resolve`] before planning.
+    Invariant,
+    /// The fastest kernels within the family's tolerance.
+    Fast,
+}
+
+impl Policy {
+    /// Every policy.
+    pub const ALL: [Policy; 4] = [Policy::F32, Policy::Reference, Policy::Invariant, Policy::Fast];
+
+    /// The policies that a device executes under their own name, its default first.
+    pub fn available(device: DeviceKind) -> &'static [Policy] {
+        match device {
+            DeviceKind::Cpu => &[Policy::Reference, Policy::F32],
+            DeviceKind::Cuda => &[],
+        }
+    }
+
+    /// The policy that executes when `self` is asked for on `device`.
+    ///
+    /// # Errors
+    /// [`PolicyError`] names the policies the device has.
+    pub fn resolve(self, device: DeviceKind) -> Result<Policy, PolicyError> {
+        let resolved = match (self, device) {
+            (Policy::Invariant, DeviceKind::Cpu) => Policy::Reference,
+            _ => self,
+        };
+        if Policy::available(device).contains(&resolved) {
+            Ok(resolved)
+        } else {
+            Err(PolicyError { policy: self, device })
+        }
+    }
+
+    /// Whether activations are rounded to BF16 at the policy's boundaries.
+    pub fn rounds_to_bf16(self) -> bool {
+        self != Policy::F32
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Policy::F32 => "f32",
+            Policy::Reference => "reference",
+            Policy::Invariant => "invariant",
+            Policy::Fast => "fast",
+        })
+    }
+}
+
+impl std::str::FromStr for Policy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Policy, String> {
+        Policy::ALL.into_iter().find(|p| p.to_string() == text).ok_or_else(|| {
+            format!("unknown policy `{text}`; policies are f32, reference, invariant, fast")
+        })
+    }
+}
+
+/// A device does not have a policy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("policy `{policy}` is not available on {device}; available: {}", list(*.device))]
+pub struct PolicyError {
+    pub policy: Policy,
+    pub device: DeviceKind,
+}
+
+fn list(device: DeviceKind) -> String {
+    let mut names: Vec<String> = Policy::available(device).iter().map(Policy::to_string).collect();
+    if device == DeviceKind::Cpu {
+        names.push("invariant (alias of reference)".into());
+    }
+    names.join(", ")
+}

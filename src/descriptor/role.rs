@@ -1,0 +1,158 @@
+//! Logical weights and where their elements lie in files.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The name of a logical weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RoleName {
+    Embed,
+    LmHead,
+    FinalNorm,
+    InputNorm,
+    PostNorm,
+    AttnQ,
+    AttnK,
+    AttnV,
+    AttnO,
+    AttnQNorm,
+    AttnKNorm,
+    GdnQkv,
+    GdnZ,
+    GdnA,
+    GdnB,
+    GdnConv,
+    GdnDtBias,
+    GdnALog,
+    GdnNorm,
+    GdnOut,
+    MlpGate,
+    MlpUp,
+    MlpDown,
+}
+
+impl RoleName {
+    /// Every role, in a fixed order (the order of synthetic generation and of reports).
+    pub const ALL: [RoleName; 23] = [
+        RoleName::Embed,
+        RoleName::LmHead,
+        RoleName::FinalNorm,
+        RoleName::InputNorm,
+        RoleName::PostNorm,
+        RoleName::AttnQ,
+        RoleName::AttnK,
+        RoleName::AttnV,
+        RoleName::AttnO,
+        RoleName::AttnQNorm,
+        RoleName::AttnKNorm,
+        RoleName::GdnQkv,
+        RoleName::GdnZ,
+        RoleName::GdnA,
+        RoleName::GdnB,
+        RoleName::GdnConv,
+        RoleName::GdnDtBias,
+        RoleName::GdnALog,
+        RoleName::GdnNorm,
+        RoleName::GdnOut,
+        RoleName::MlpGate,
+        RoleName::MlpUp,
+        RoleName::MlpDown,
+    ];
+
+    /// The snake_case spelling used in descriptors, YAML and reports.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            RoleName::Embed => "embed",
+            RoleName::LmHead => "lm_head",
+            RoleName::FinalNorm => "final_norm",
+            RoleName::InputNorm => "input_norm",
+            RoleName::PostNorm => "post_norm",
+            RoleName::AttnQ => "attn_q",
+            RoleName::AttnK => "attn_k",
+            RoleName::AttnV => "attn_v",
+            RoleName::AttnO => "attn_o",
+            RoleName::AttnQNorm => "attn_q_norm",
+            RoleName::AttnKNorm => "attn_k_norm",
+            RoleName::GdnQkv => "gdn_qkv",
+            RoleName::GdnZ => "gdn_z",
+            RoleName::GdnA => "gdn_a",
+            RoleName::GdnB => "gdn_b",
+            RoleName::GdnConv => "gdn_conv",
+            RoleName::GdnDtBias => "gdn_dt_bias",
+            RoleName::GdnALog => "gdn_a_log",
+            RoleName::GdnNorm => "gdn_norm",
+            RoleName::GdnOut => "gdn_out",
+            RoleName::MlpGate => "mlp_gate",
+            RoleName::MlpUp => "mlp_up",
+            RoleName::MlpDown => "mlp_down",
+        }
+    }
+}
+
+impl fmt::Display for RoleName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Which layers have a role.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// Once per model.
+    Model,
+    /// Once in each of these layers.
+    Layers(Vec<usize>),
+}
+
+/// One logical weight: its shape, where its rows lie, how it may be divided.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Role {
+    pub name: RoleName,
+    pub scope: Scope,
+    /// Extents; the last one is the reduction (input) dimension of a matrix. A vector has one.
+    pub shape: Vec<usize>,
+    /// The same extents as products of dimension names, for people (`q_heads*head_dim`).
+    pub shape_terms: Vec<String>,
+    /// The views whose rows, one after the other, make up the weight. Empty for a tied role.
+    pub views: Vec<View>,
+    pub shard: ShardRule,
+    /// The role whose weight this one shares.
+    pub tied_to: Option<RoleName>,
+}
+
+/// Rows of one stored tensor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct View {
+    /// Tensor name; `{layer}` stands for the layer's number.
+    pub tensor: String,
+    pub rows: RowPattern,
+}
+
+/// Which rows (indices along axis 0) of a tensor a view takes, in order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum RowPattern {
+    /// All rows.
+    All,
+    /// `count` blocks of `block` rows, the first at `start`, `stride` apart.
+    Blocks { start: usize, block: usize, stride: usize, count: usize },
+}
+
+/// How tensor and expert parallelism may divide a weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ShardRule {
+    /// Replicated.
+    None,
+    /// By output rows, in whole heads.
+    OutHeads,
+    /// By output rows.
+    OutDim,
+    /// By input columns.
+    InDim,
+    /// By experts.
+    OutExperts,
+}

@@ -1,0 +1,5 @@
+//! The declarative harness: spec → plan → run → records → verdicts → report.
+
+mod kind;
+
+pub use kind::{Cell, GateKind, Outcome, PlanScope, RunContext, Verdict};

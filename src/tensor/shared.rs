@@ -1,0 +1,108 @@
+//! Weight memory: owned or mapped from a file, cheap to share.
+
+use memmap2::Mmap;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// Elements that can be read from any bit pattern.
+pub trait Element: Copy + Send + Sync + 'static {}
+impl Element for u8 {}
+impl Element for u16 {}
+impl Element for f32 {}
+
+/// A shared immutable slice: owned memory, or a range of a mapped file.
+#[derive(Clone)]
+pub struct Shared<T: Element> {
+    owner: Owner<T>,
+    start: usize,
+    len: usize,
+}
+
+#[derive(Clone)]
+enum Owner<T> {
+    Vec(Arc<Vec<T>>),
+    Map(Arc<Mmap>),
+}
+
+impl<T: Element> Shared<T> {
+    /// Owned elements.
+    pub fn owned(elements: Vec<T>) -> Shared<T> {
+        let len = elements.len();
+        Shared { owner: Owner::Vec(Arc::new(elements)), start: 0, len }
+    }
+
+    /// `len` elements of a mapped file from byte `start_bytes`, or `None` if the range lies
+    /// outside the map or the first element is not aligned.
+    pub fn mapped(map: Arc<Mmap>, start_bytes: usize, len: usize) -> Option<Shared<T>> {
+        let bytes = len.checked_mul(size_of::<T>())?;
+        let end = start_bytes.checked_add(bytes)?;
+        let aligned = (map.as_ptr() as usize + start_bytes).is_multiple_of(align_of::<T>());
+        (end <= map.len() && aligned).then_some(Shared {
+            owner: Owner::Map(map),
+            start: start_bytes,
+            len,
+        })
+    }
+
+    /// Whether the elements lie in a mapped file.
+    pub fn is_mapped(&self) -> bool {
+        matches!(self.owner, Owner::Map(_))
+    }
+}
+
+impl<T: Element> Deref for Shared<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        match &self.owner {
+            Owner::Vec(v) => &v[self.start..self.start + self.len],
+            // SAFETY: `mapped` checked range and alignment; every bit pattern is a valid `T`
+            // (`Element` is implemented for plain numbers only); the map lives as long as `self`.
+            Owner::Map(m) => unsafe {
+                std::slice::from_raw_parts(m.as_ptr().add(self.start).cast::<T>(), self.len)
+            },
+        }
+    }
+}
+
+impl<T: Element> fmt::Debug for Shared<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Shared({} elements, mapped: {})", self.len, self.is_mapped())
+    }
+}
+
+/// Elements of one logical weight as they are kept in memory.
+#[derive(Clone, Debug)]
+pub enum Storage {
+    /// BF16 bits.
+    Bf16(Shared<u16>),
+    /// FP32; also what F16 sources are widened to, exactly.
+    F32(Shared<f32>),
+}
+
+/// One logical weight: a row-major matrix (`rows × cols`; a vector has one row).
+#[derive(Clone, Debug)]
+pub struct Weight {
+    pub rows: usize,
+    pub cols: usize,
+    pub storage: Storage,
+}
+
+impl Weight {
+    /// All elements widened to FP32, row-major.
+    pub fn to_f32(&self) -> Vec<f32> {
+        match &self.storage {
+            Storage::Bf16(s) => s.iter().map(|b| super::bf16_from_bits(*b)).collect(),
+            Storage::F32(s) => s.to_vec(),
+        }
+    }
+
+    /// Bytes the elements occupy.
+    pub fn size_bytes(&self) -> usize {
+        match &self.storage {
+            Storage::Bf16(s) => s.len() * 2,
+            Storage::F32(s) => s.len() * 4,
+        }
+    }
+}
