@@ -1,6 +1,14 @@
-//! The `assay` command line.
+//! The `assay` command line: the only layer that prints, reads arguments and uses `anyhow`.
+//!
+//! Every subcommand is one module with a clap `Args` type and
+//! `run(Args, &Console) -> Result<Exit, Failure>`; adding one is a `mod` line and a line in
+//! [`root`].
 
-/// Runs the command line of this process.
-pub fn main() -> std::process::ExitCode {
-    crate::units::Exit::Usage.into()
-}
+mod complete;
+mod console;
+mod failure;
+mod root;
+
+pub(crate) use console::Console;
+pub(crate) use failure::{Failure, OrExit};
+pub use root::main;

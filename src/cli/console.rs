@@ -1,0 +1,125 @@
+//! The one place that prints: the product on stdout, everything else on stderr.
+
+use clap::ColorChoice;
+use std::io::{self, IsTerminal, Write};
+
+/// How to print.
+#[derive(Clone, Debug)]
+pub(crate) struct Console {
+    stdout_color: bool,
+    stderr_color: bool,
+    quiet: bool,
+    json: bool,
+}
+
+/// What a piece of text means; the console decides how that looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tone {
+    Good,
+    Bad,
+    Caution,
+    Dim,
+    Strong,
+}
+
+impl Tone {
+    fn code(self) -> &'static str {
+        match self {
+            Tone::Good => "32",
+            Tone::Bad => "1;31",
+            Tone::Caution => "33",
+            Tone::Dim => "2",
+            Tone::Strong => "1",
+        }
+    }
+}
+
+impl Console {
+    /// A console for the global flags.
+    pub(crate) fn new(color: ColorChoice, quiet: bool, json: bool) -> Console {
+        let wanted = |terminal: bool| match color {
+            ColorChoice::Always => true,
+            ColorChoice::Never => false,
+            ColorChoice::Auto => {
+                let set = |name| std::env::var_os(name).is_some_and(|v| !v.is_empty());
+                terminal && !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
+            }
+        };
+        Console {
+            stdout_color: wanted(io::stdout().is_terminal()),
+            stderr_color: wanted(io::stderr().is_terminal()),
+            quiet,
+            json,
+        }
+    }
+
+    /// Whether `--json` was given.
+    pub(crate) fn json(&self) -> bool {
+        self.json
+    }
+
+    /// Whether `--quiet` was given.
+    pub(crate) fn quiet(&self) -> bool {
+        self.quiet
+    }
+
+    /// Whether progress may be drawn: stderr is a terminal and `--quiet` was not given.
+    pub(crate) fn progress(&self) -> bool {
+        !self.quiet && io::stderr().is_terminal()
+    }
+
+    /// Writes the product of the command, unchanged, to stdout.
+    ///
+    /// # Errors
+    /// The write failed; a closed pipe ends the command without a message.
+    pub(crate) fn product(&self, text: &str) -> io::Result<()> {
+        let mut stdout = io::stdout().lock();
+        stdout.write_all(text.as_bytes())?;
+        stdout.flush()
+    }
+
+    /// Writes a value as indented JSON and a line end to stdout.
+    ///
+    /// # Errors
+    /// As [`Console::product`].
+    pub(crate) fn product_json(&self, value: &impl serde::Serialize) -> io::Result<()> {
+        self.product(&(serde_json::to_string_pretty(value)? + "\n"))
+    }
+
+    /// A note on stderr; not with `--quiet`.
+    pub(crate) fn note(&self, text: &str) {
+        if !self.quiet {
+            self.diagnostic(text);
+        }
+    }
+
+    /// A line on stderr, also with `--quiet`.
+    pub(crate) fn diagnostic(&self, text: &str) {
+        // Nobody is left to tell when stderr is closed.
+        let _ = writeln!(io::stderr().lock(), "{text}");
+    }
+
+    /// A warning on stderr.
+    pub(crate) fn warning(&self, text: &str) {
+        self.diagnostic(&format!("{} {text}", self.paint_stderr("warning:", Tone::Caution)));
+    }
+
+    /// An error on stderr.
+    pub(crate) fn error(&self, text: &str) {
+        self.diagnostic(&format!("{} {text}", self.paint_stderr("error:", Tone::Bad)));
+    }
+
+    /// Text coloured for stdout, where colours are wanted.
+    pub(crate) fn paint(&self, text: &str, tone: Tone) -> String {
+        paint(text, tone, self.stdout_color)
+    }
+
+    /// Text coloured for stderr, where colours are wanted.
+    pub(crate) fn paint_stderr(&self, text: &str, tone: Tone) -> String {
+        paint(text, tone, self.stderr_color)
+    }
+}
+
+fn paint(text: &str, tone: Tone, color: bool) -> String {
+    if color { format!("\x1b[{}m{text}\x1b[0m", tone.code()) } else { text.to_owned() }
+}

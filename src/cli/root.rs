@@ -1,0 +1,155 @@
+//! The root of the command line: global flags, dispatch, exit codes.
+
+use super::{Console, Failure, complete};
+use crate::units::Exit;
+use clap::{Args, ColorChoice, Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Declares the subcommands: documentation, variant, module (with `Args` and `run`).
+macro_rules! commands {
+    ($($(#[$meta:meta])* $variant:ident = $module:ident,)*) => {
+        #[derive(Debug, Subcommand)]
+        enum Command { $($(#[$meta])* $variant($module::Args),)* }
+
+        fn dispatch(command: Command, console: &Console) -> Result<Exit, Failure> {
+            match command { $(Command::$variant(args) => $module::run(args, console),)* }
+        }
+    };
+}
+
+commands! {
+    /// Print a completion script for a shell
+    Completions = complete,
+}
+
+/// Assay assays LLM engines: an inference engine, and gates and scenarios that admit or decline
+/// claims about it on recorded evidence.
+#[derive(Debug, Parser)]
+#[command(
+    name = "assay",
+    version,
+    after_help = EXAMPLES,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    propagate_version = true,
+    max_term_width = 100
+)]
+pub(super) struct Root {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Flags that every command takes.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Global options")]
+struct Global {
+    /// When to colour output
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    color: ColorChoice,
+    /// Print only the product and errors: no progress, no notes
+    #[arg(long, short, global = true)]
+    quiet: bool,
+    /// Print data as JSON
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  assay gates run all                  every claim this machine can test, with a report
+  assay gates list                     what would run, and what cannot run here
+  assay completions bash > assay.bash  shell completions
+
+Exit codes:
+  0 pass or admitted   1 fail, rejected, or not the expected decision   2 legacy, unverified
+  3 diagnostic only    4 inconclusive or invalid    64 usage or spec error
+  70 internal error    74 input/output error        130 interrupted (records kept)";
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    // A panic is a bug of ours, not a mistake of the user: one sentence instead of a backtrace
+    // (RUST_BACKTRACE still gives one), and the code that says so.
+    let default_hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if std::env::var_os("RUST_BACKTRACE").is_some() {
+            default_hook(info);
+        } else {
+            let console = Console::new(ColorChoice::Auto, false, false);
+            console.error(&format!("internal error: {info}"));
+            console.note("this is a bug in assay; RUST_BACKTRACE=1 shows where it happened");
+        }
+    }));
+    std::panic::catch_unwind(run).unwrap_or(Exit::Internal).into()
+}
+
+fn run() -> Exit {
+    let root = match Root::try_parse() {
+        Ok(root) => root,
+        Err(error) => return usage(&error),
+    };
+    let Global { color, quiet, json } = root.global;
+    let console = Console::new(color, quiet, json);
+    match dispatch(root.command, &console) {
+        Ok(exit) => exit,
+        Err(failure) => failure.report(&console),
+    }
+}
+
+/// Prints clap's message and maps its exit code: help and version succeed, the rest is usage.
+fn usage(error: &clap::Error) -> Exit {
+    use clap::error::ErrorKind;
+    // A closed pipe while printing help is the reader's choice.
+    let _ = error.print();
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Exit::Success,
+        _ => Exit::Usage,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Root::command().debug_assert();
+    }
+
+    #[test]
+    fn clap_codes_are_mapped() {
+        let exit = |args: &[&str]| match Root::try_parse_from(args) {
+            Ok(_) => None,
+            Err(error) => Some(super::usage(&error)),
+        };
+        assert_eq!(exit(&["assay", "--help"]), Some(Exit::Success));
+        assert_eq!(exit(&["assay", "--version"]), Some(Exit::Success));
+        assert_eq!(exit(&["assay"]), Some(Exit::Usage));
+        assert_eq!(exit(&["assay", "gats"]), Some(Exit::Usage));
+        assert_eq!(exit(&["assay", "completions", "bash"]), None);
+    }
+
+    /// Every subcommand, at every level, says what it is for and shows an example.
+    #[test]
+    fn every_level_has_help_and_examples() {
+        fn walk(command: &clap::Command, path: &str) {
+            if command.is_hide_set() || command.get_name() == "help" {
+                return;
+            }
+            let path = format!("{path} {}", command.get_name());
+            assert!(command.get_about().is_some(), "`{path}` has no summary");
+            let examples = command
+                .get_after_help()
+                .map(ToString::to_string)
+                .unwrap_or_default()
+                .to_lowercase();
+            assert!(examples.contains("example"), "`{path}` has no examples in its help");
+            for sub in command.get_subcommands() {
+                walk(sub, &path);
+            }
+        }
+        walk(&Root::command(), "");
+    }
+}
