@@ -1,9 +1,11 @@
-//! Element types, BF16 rounding, and shared weight memory.
+//! Element types, arithmetic with the same bits on every machine, and shared weight memory.
 
 mod bf16;
 mod dtype;
+mod math64;
 mod shared;
 
 pub use bf16::{bf16_bits, bf16_from_bits, round_bf16};
 pub use dtype::DType;
+pub use math64::{exp64, ln64};
 pub use shared::{Shared, Storage, Weight};
