@@ -2,4 +2,6 @@
 
 mod kind;
 
+pub mod stats;
+
 pub use kind::{Cell, GateKind, Outcome, PlanScope, RunContext, Verdict};
