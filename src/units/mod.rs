@@ -3,12 +3,16 @@
 
 mod build;
 mod canonical;
+mod clock;
 mod digest;
 mod exit;
+mod machine;
 mod splitmix64;
 
 pub use build::{BUILD, Build, UNAVAILABLE, build_digest};
 pub use canonical::Canonical;
+pub use clock::utc_now;
 pub use digest::{Digest, Hasher};
 pub use exit::Exit;
+pub use machine::{Cpu, Machine, Memory, System};
 pub use splitmix64::{SplitMix64, unit_from_word};
