@@ -106,6 +106,15 @@ pub enum Scope {
     Layers(Vec<usize>),
 }
 
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Scope::Model => f.write_str("once per model"),
+            Scope::Layers(layers) => write!(f, "layers {layers:?}"),
+        }
+    }
+}
+
 /// One logical weight: its shape, where its rows lie, how it may be divided.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Role {
@@ -123,6 +132,10 @@ pub struct Role {
 }
 
 /// Rows of one stored tensor.
+///
+/// A stored tensor counts as a matrix whose columns are its last axis and whose rows are all other
+/// axes, flattened (`[channels, 1, width]` has `channels` rows; `[experts, rows, columns]` has
+/// `experts · rows`). A stored vector has one element in each row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct View {
@@ -131,7 +144,14 @@ pub struct View {
     pub rows: RowPattern,
 }
 
-/// Which rows (indices along axis 0) of a tensor a view takes, in order.
+impl View {
+    /// The tensor's name in a layer; a name without `{layer}` is the same in all.
+    pub fn tensor_of(&self, layer: usize) -> String {
+        self.tensor.replace("{layer}", &layer.to_string())
+    }
+}
+
+/// Which rows of a tensor a view takes, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum RowPattern {

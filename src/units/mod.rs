@@ -6,6 +6,7 @@ mod canonical;
 mod clock;
 mod digest;
 mod exit;
+mod json;
 mod machine;
 mod splitmix64;
 
@@ -14,5 +15,6 @@ pub use canonical::Canonical;
 pub use clock::utc_now;
 pub use digest::{Digest, Hasher};
 pub use exit::Exit;
+pub use json::{JsonError, JsonMember, JsonNode, JsonValue, Position, nearest, parse_json};
 pub use machine::{Cpu, Machine, Memory, System};
 pub use splitmix64::{SplitMix64, unit_from_word};

@@ -1,0 +1,202 @@
+//! Typed access to the keys of one JSON object.
+
+use crate::descriptor::Refusal;
+use crate::units::{JsonMember, JsonNode, JsonValue, Position, nearest};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+type Result<T> = std::result::Result<T, Box<Refusal>>;
+
+/// Largest value accepted for any dimension: products of three stay inside 64 bits.
+pub(in crate::descriptor) const DIMENSION_LIMIT: usize = 1 << 20;
+
+/// One object of a file and which of its keys were asked for.
+#[derive(Debug)]
+pub(in crate::descriptor) struct Fields<'a> {
+    file: &'a str,
+    node: &'a JsonNode,
+    /// Path of the object in the file, with a trailing dot unless empty.
+    prefix: String,
+    asked: RefCell<BTreeSet<&'static str>>,
+}
+
+impl<'a> Fields<'a> {
+    /// The outermost object of a file.
+    pub(in crate::descriptor) fn of(file: &'a str, node: &'a JsonNode) -> Result<Fields<'a>> {
+        Fields::at(file, node, String::new())
+    }
+
+    fn at(file: &'a str, node: &'a JsonNode, prefix: String) -> Result<Fields<'a>> {
+        let fields = Fields { file, node, prefix, asked: RefCell::default() };
+        match node.value {
+            JsonValue::Object(_) => Ok(fields),
+            _ => {
+                let mut refusal =
+                    Refusal::of_file(file, format!("expected an object, found {node}"));
+                refusal.position = Some(node.position);
+                let key = fields.prefix.trim_end_matches('.');
+                refusal.key = (!key.is_empty()).then(|| key.to_owned());
+                Err(refusal)
+            }
+        }
+    }
+
+    /// The full name of a key, for messages.
+    pub(in crate::descriptor) fn path(&self, key: &str) -> String {
+        format!("{}{key}", self.prefix)
+    }
+
+    fn members(&self) -> &'a [JsonMember] {
+        match &self.node.value {
+            JsonValue::Object(members) => members,
+            _ => &[],
+        }
+    }
+
+    /// The value of a key; an explicit null counts as absent.
+    pub(in crate::descriptor) fn get(&self, key: &'static str) -> Option<&'a JsonNode> {
+        self.asked.borrow_mut().insert(key);
+        self.node.get(key).map(|m| &m.node).filter(|n| !n.is_null())
+    }
+
+    /// A refusal about a key, at its value or, if it is absent, at its object.
+    pub(in crate::descriptor) fn refuse(&self, key: &str, problem: String) -> Box<Refusal> {
+        let position = self.node.get(key).map_or(self.node.position, |m| m.node.position);
+        self.refuse_at(position, key, problem)
+    }
+
+    fn refuse_at(&self, position: Position, key: &str, problem: String) -> Box<Refusal> {
+        let mut refusal = Refusal::of_file(self.file, problem);
+        refusal.position = Some(position);
+        refusal.key = Some(self.path(key));
+        refusal
+    }
+
+    /// The refusal of a value of the wrong type or outside its range.
+    pub(in crate::descriptor) fn expected(
+        &self,
+        key: &str,
+        node: &JsonNode,
+        what: &str,
+    ) -> Box<Refusal> {
+        self.refuse(key, format!("expected {what}, found {node}"))
+    }
+
+    /// The refusal of an absent key, with a present key that looks like a misspelling of it.
+    pub(in crate::descriptor) fn missing(&self, key: &str, what: &str) -> Box<Refusal> {
+        let found = self.node.get(key).map_or("missing", |_| "null");
+        let refusal = self.refuse(key, format!("expected {what}, found it {found}"));
+        let asked = self.asked.borrow();
+        let unasked = self.members().iter().filter(|m| !asked.contains(m.key.as_str()));
+        match nearest(key, unasked.map(|m| m.key.as_str())) {
+            Some(near) => refusal.help(format!("`{}` is given; is it meant?", self.path(near))),
+            None => refusal,
+        }
+    }
+
+    /// An inner object, if given.
+    pub(in crate::descriptor) fn object(&self, key: &'static str) -> Result<Option<Fields<'a>>> {
+        self.get(key)
+            .map(|node| Fields::at(self.file, node, format!("{}.", self.path(key))))
+            .transpose()
+    }
+
+    /// A positive integer up to [`DIMENSION_LIMIT`], or `None` if absent.
+    pub(in crate::descriptor) fn optional_count(&self, key: &'static str) -> Result<Option<usize>> {
+        self.optional_count_up_to(key, DIMENSION_LIMIT)
+    }
+
+    /// A positive integer up to `limit`, or `None` if absent.
+    pub(in crate::descriptor) fn optional_count_up_to(
+        &self,
+        key: &'static str,
+        limit: usize,
+    ) -> Result<Option<usize>> {
+        let Some(node) = self.get(key) else { return Ok(None) };
+        node.as_u64()
+            .and_then(|n| usize::try_from(n).ok())
+            .filter(|n| (1..=limit).contains(n))
+            .map(Some)
+            .ok_or_else(|| self.expected(key, node, &format!("an integer in 1…{limit}")))
+    }
+
+    /// A positive integer up to [`DIMENSION_LIMIT`].
+    pub(in crate::descriptor) fn count(&self, key: &'static str) -> Result<usize> {
+        self.count_up_to(key, DIMENSION_LIMIT)
+    }
+
+    /// A positive integer up to `limit`.
+    pub(in crate::descriptor) fn count_up_to(
+        &self,
+        key: &'static str,
+        limit: usize,
+    ) -> Result<usize> {
+        self.optional_count_up_to(key, limit)?
+            .ok_or_else(|| self.missing(key, &format!("an integer in 1…{limit}")))
+    }
+
+    /// A positive finite real, or `None` if absent.
+    pub(in crate::descriptor) fn optional_real(&self, key: &'static str) -> Result<Option<f64>> {
+        let Some(node) = self.get(key) else { return Ok(None) };
+        node.as_f64()
+            .filter(|r| *r > 0.0)
+            .map(Some)
+            .ok_or_else(|| self.expected(key, node, "a positive number"))
+    }
+
+    /// A positive finite real.
+    pub(in crate::descriptor) fn real(&self, key: &'static str) -> Result<f64> {
+        self.optional_real(key)?.ok_or_else(|| self.missing(key, "a positive number"))
+    }
+
+    /// A text, or `None` if absent.
+    pub(in crate::descriptor) fn optional_text(
+        &self,
+        key: &'static str,
+    ) -> Result<Option<&'a str>> {
+        let Some(node) = self.get(key) else { return Ok(None) };
+        node.as_str().map(Some).ok_or_else(|| self.expected(key, node, "a text"))
+    }
+
+    /// A truth value, or `None` if absent.
+    pub(in crate::descriptor) fn optional_flag(&self, key: &'static str) -> Result<Option<bool>> {
+        let Some(node) = self.get(key) else { return Ok(None) };
+        node.as_bool().map(Some).ok_or_else(|| self.expected(key, node, "true or false"))
+    }
+
+    /// A list, or `None` if absent.
+    pub(in crate::descriptor) fn optional_list(
+        &self,
+        key: &'static str,
+    ) -> Result<Option<&'a [JsonNode]>> {
+        let Some(node) = self.get(key) else { return Ok(None) };
+        match &node.value {
+            JsonValue::List(items) => Ok(Some(items)),
+            _ => Err(self.expected(key, node, "a list")),
+        }
+    }
+
+    /// Refuses the first key that was neither asked for nor is in `ignored`. Keys that begin with
+    /// an underscore are private notes by convention, and a null key says nothing.
+    pub(in crate::descriptor) fn finish(&self, ignored: &[&[&'static str]]) -> Result<()> {
+        let asked = self.asked.borrow();
+        let ignored = || ignored.iter().flat_map(|list| list.iter().copied());
+        for member in self.members() {
+            let key = member.key.as_str();
+            let known = asked.contains(key) || ignored().any(|i| i == key) || key.starts_with('_');
+            if known || member.node.is_null() {
+                continue;
+            }
+            let problem = format!("unknown key, found with {}", member.node);
+            let refusal = self.refuse_at(member.position, key, problem);
+            let near = nearest(key, asked.iter().copied().chain(ignored()));
+            return Err(refusal.help(match near {
+                Some(near) => format!("is `{}` meant?", self.path(near)),
+                None => "a key that may change the arithmetic is not ignored; \
+                         if it does not, remove it or set it to null"
+                    .to_owned(),
+            }));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,32 @@
+//! Llama and what shares its layout (SmolLM2, TinyLlama, …).
+
+use super::{Family, HeadDim, Layout, Mixers};
+use crate::descriptor::config::{Only, PartialRotary, RopeRule};
+use crate::descriptor::{NormStyle, OutputGate, RopeConvention};
+
+pub(super) const LLAMA: Family = Family {
+    name: "llama",
+    layouts: &[Layout {
+        model_type: "llama",
+        architectures: &["LlamaForCausalLM"],
+        nested: false,
+        prefixes: &["model."],
+        outer_ignored: &[],
+    }],
+    norm_style: NormStyle::Plain,
+    qk_norm: false,
+    output_gate: OutputGate::None,
+    head_dim: HeadDim::HiddenOverHeads,
+    rope: RopeRule {
+        convention: RopeConvention::HalfSplit,
+        default_theta: Some(10_000.0),
+        partial: PartialRotary::Never,
+        scalings: &["llama3"],
+        ignored: &[],
+    },
+    mixers: Mixers::FullAttention,
+    default_tied: false,
+    only: &[("mlp_bias", Only::Flag(false)), ("rope_interleaved", Only::Flag(false))],
+    ignored: &[],
+    tensors: &[],
+};

@@ -1,0 +1,261 @@
+//! Structural validity: whether a descriptor describes a model at all.
+//!
+//! Whether an engine can run it is the engine's own check.
+
+use super::roles::{LogicalRole, logical_roles};
+use super::{
+    Attention, Descriptor, Ffn, GatedDeltaNet, Mixer, Role, RoleName, RopeScaling, RowPattern,
+    Scope,
+};
+
+/// A descriptor contradicts itself.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{key}`: {problem}")]
+pub struct Inconsistent {
+    /// The key of the canonical JSON.
+    pub key: String,
+    pub problem: String,
+}
+
+type Check = Result<(), Inconsistent>;
+
+fn refuse(key: impl Into<String>, problem: impl Into<String>) -> Check {
+    Err(Inconsistent { key: key.into(), problem: problem.into() })
+}
+
+impl Descriptor {
+    /// Checks every relation between the fields: layer kinds against the dimensions they need,
+    /// divisibility, ranges, and each role's scope, shape and views against the dimensions.
+    ///
+    /// # Errors
+    /// The first key that is inconsistent, with what was expected.
+    pub fn validate(&self) -> Result<(), Inconsistent> {
+        self.check_sizes()?;
+        self.check_kinds()?;
+        if let Some(attention) = &self.attention {
+            check_attention(attention)?;
+        }
+        if let Some(gdn) = &self.gdn {
+            check_gdn(gdn)?;
+        }
+        self.check_end_tokens()?;
+        self.check_roles()
+    }
+
+    fn check_sizes(&self) -> Check {
+        for (name, value) in self.dimensions() {
+            if !(1..=super::DIMENSION_LIMIT).contains(&value) {
+                let limit = super::DIMENSION_LIMIT;
+                return refuse(name, format!("expected 1…{limit}, found {value}"));
+            }
+        }
+        if !(1..=1 << 31).contains(&self.max_position_tokens) {
+            let found = self.max_position_tokens;
+            return refuse("max_position_tokens", format!("expected 1…2^31, found {found}"));
+        }
+        if !(self.norm_epsilon.is_finite() && self.norm_epsilon > 0.0) {
+            let problem = format!("expected a positive number, found {}", self.norm_epsilon);
+            return refuse("norm_epsilon", problem);
+        }
+        Ok(())
+    }
+
+    fn check_kinds(&self) -> Check {
+        let layers = self.layers();
+        if !(1..=super::LAYER_LIMIT).contains(&layers) {
+            let problem = format!("expected 1…{} layers, found {layers}", super::LAYER_LIMIT);
+            return refuse("layer_mixers", problem);
+        }
+        if self.layer_ffns.len() != layers {
+            let problem = format!(
+                "expected {layers} entries, as `layer_mixers` has, found {}",
+                self.layer_ffns.len()
+            );
+            return refuse("layer_ffns", problem);
+        }
+        let uses = [
+            (
+                "query_heads",
+                "a full_attention layer",
+                self.layer_mixers.contains(&Mixer::FullAttention),
+                self.attention.is_some(),
+            ),
+            (
+                "gdn_key_heads",
+                "a gdn layer",
+                self.layer_mixers.contains(&Mixer::Gdn),
+                self.gdn.is_some(),
+            ),
+            (
+                "intermediate",
+                "a dense feed-forward",
+                self.layer_ffns.contains(&Ffn::Dense),
+                self.intermediate.is_some(),
+            ),
+        ];
+        for (key, kind, used, given) in uses {
+            match (used, given) {
+                (true, false) => return refuse(key, format!("expected, because there is {kind}")),
+                (false, true) => return refuse(key, format!("expected null without {kind}")),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn check_end_tokens(&self) -> Check {
+        if !self.end_tokens.is_sorted_by(|a, b| a < b) {
+            return refuse("end_tokens", "expected ascending ids without repetition");
+        }
+        match self.end_tokens.last() {
+            Some(last) if *last as usize >= self.vocab => {
+                refuse("end_tokens", format!("expected ids below {}, found {last}", self.vocab))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_roles(&self) -> Check {
+        let expected = logical_roles(self);
+        let names = |roles: &mut dyn Iterator<Item = RoleName>| {
+            roles.map(RoleName::as_str).collect::<Vec<_>>().join(", ")
+        };
+        if !self.roles.iter().map(|r| r.name).eq(expected.iter().map(|r| r.name)) {
+            let problem = format!(
+                "expected {}, found {}",
+                names(&mut expected.iter().map(|r| r.name)),
+                names(&mut self.roles.iter().map(|r| r.name))
+            );
+            return refuse("roles", problem);
+        }
+        self.roles
+            .iter()
+            .zip(&expected)
+            .try_for_each(|(role, wanted)| self.check_role(role, wanted))
+    }
+
+    fn check_role(&self, role: &Role, expected: &LogicalRole) -> Check {
+        let key = |field: &str| format!("roles.{}.{field}", role.name);
+        if role.scope != expected.scope {
+            let problem = format!("expected {}, found {}", expected.scope, role.scope);
+            return refuse(key("layers"), problem);
+        }
+        if role.shape_terms != expected.shape_terms {
+            let problem =
+                format!("expected {:?}, found {:?}", expected.shape_terms, role.shape_terms);
+            return refuse(key("shape_terms"), problem);
+        }
+        for (axis, term) in role.shape_terms.iter().enumerate() {
+            let value = self
+                .evaluate(term)
+                .map_err(|problem| Inconsistent { key: key("shape_terms"), problem })?;
+            if role.shape.get(axis) != Some(&value) || role.shape.len() != role.shape_terms.len() {
+                let problem =
+                    format!("expected {term} = {value} for axis {axis}, found {:?}", role.shape);
+                return refuse(key("shape"), problem);
+            }
+        }
+        match role.tied_to {
+            None if role.views.is_empty() => refuse(key("views"), "expected at least one view"),
+            None => check_views(role, &key("views")),
+            Some(_) if !role.views.is_empty() => {
+                refuse(key("views"), "expected none, because the role is tied")
+            }
+            Some(RoleName::Embed) if role.name == RoleName::LmHead => Ok(()),
+            Some(other) => refuse(
+                key("tied_to"),
+                format!("expected null, or embed for lm_head; found {other}"),
+            ),
+        }
+    }
+}
+
+fn check_attention(a: &Attention) -> Check {
+    if !a.query_heads.is_multiple_of(a.kv_heads) {
+        let problem =
+            format!("expected a divisor of query_heads ({}), found {}", a.query_heads, a.kv_heads);
+        return refuse("kv_heads", problem);
+    }
+    let rope = &a.rope;
+    if rope.rotary_dim > a.head_dim || !rope.rotary_dim.is_multiple_of(2) {
+        let problem = format!(
+            "expected an even number up to head_dim ({}), found {}",
+            a.head_dim, rope.rotary_dim
+        );
+        return refuse("rotary_dim", problem);
+    }
+    if !(rope.theta.is_finite() && rope.theta > 0.0) {
+        return refuse("rope_theta", format!("expected a positive number, found {}", rope.theta));
+    }
+    match rope.scaling {
+        RopeScaling::None {} => Ok(()),
+        RopeScaling::Llama3 {
+            factor,
+            low_freq_factor,
+            high_freq_factor,
+            original_max_position_tokens,
+        } => {
+            let positive = [factor, low_freq_factor, high_freq_factor]
+                .iter()
+                .all(|r| r.is_finite() && *r > 0.0);
+            if !positive || original_max_position_tokens == 0 {
+                return refuse("rope_scaling", "expected positive numbers");
+            }
+            if high_freq_factor <= low_freq_factor {
+                return refuse("rope_scaling", "expected high_freq_factor above low_freq_factor");
+            }
+            Ok(())
+        }
+    }
+}
+
+fn check_gdn(g: &GatedDeltaNet) -> Check {
+    if g.value_heads.is_multiple_of(g.key_heads) {
+        return Ok(());
+    }
+    let problem =
+        format!("expected a multiple of gdn_key_heads ({}), found {}", g.key_heads, g.value_heads);
+    refuse("gdn_value_heads", problem)
+}
+
+/// Views name their layer exactly where there are layers, and their rows add up.
+fn check_views(role: &Role, key: &str) -> Check {
+    let mut known_rows = Some(0usize);
+    for view in &role.views {
+        let placeholders = view.tensor.matches("{layer}").count();
+        let wanted = usize::from(role.scope != Scope::Model);
+        let braces = view.tensor.replace("{layer}", "").contains(['{', '}']);
+        if view.tensor.is_empty() || placeholders != wanted || braces {
+            let problem = format!(
+                "expected a tensor name with {{layer}} {} and no other braces, found `{}`",
+                if wanted == 1 { "once" } else { "nowhere" },
+                view.tensor
+            );
+            return refuse(key, problem);
+        }
+        let rows = match view.rows {
+            RowPattern::All => None,
+            RowPattern::Blocks { start, block, stride, count } => {
+                let end = count
+                    .checked_sub(1)
+                    .and_then(|steps| steps.checked_mul(stride))
+                    .and_then(|last| last.checked_add(start))
+                    .and_then(|last| last.checked_add(block));
+                if block == 0 || stride < block || end.is_none() {
+                    let problem = format!(
+                        "expected blocks that do not overlap, found {block} rows every {stride}"
+                    );
+                    return refuse(key, problem);
+                }
+                block.checked_mul(count)
+            }
+        };
+        known_rows = known_rows.zip(rows).and_then(|(sum, rows)| sum.checked_add(rows));
+    }
+    match (known_rows, role.shape.first()) {
+        (Some(rows), Some(expected)) if rows != *expected => {
+            refuse(key, format!("expected {expected} rows in all, found {rows}"))
+        }
+        _ => Ok(()),
+    }
+}
