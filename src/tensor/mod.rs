@@ -8,4 +8,4 @@ mod shared;
 pub use bf16::{bf16_bits, bf16_from_bits, round_bf16};
 pub use dtype::DType;
 pub use math64::{exp64, ln64};
-pub use shared::{Shared, Storage, Weight};
+pub use shared::{Element, Shared, Storage, Weight};

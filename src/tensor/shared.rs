@@ -5,11 +5,20 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// Elements that can be read from any bit pattern.
-pub trait Element: Copy + Send + Sync + 'static {}
-impl Element for u8 {}
-impl Element for u16 {}
-impl Element for f32 {}
+#[cfg(target_endian = "big")]
+compile_error!("mapped safetensors are little-endian and are used in place");
+
+/// Plain numbers.
+///
+/// # Safety
+/// Every bit pattern must be a valid value, and there must be no padding.
+pub unsafe trait Element: Copy + Send + Sync + 'static {}
+// SAFETY: integers and floats have no padding and no invalid bit patterns.
+unsafe impl Element for u8 {}
+// SAFETY: as above.
+unsafe impl Element for u16 {}
+// SAFETY: as above.
+unsafe impl Element for f32 {}
 
 /// A shared immutable slice: owned memory, or a range of a mapped file.
 #[derive(Clone)]
@@ -45,6 +54,13 @@ impl<T: Element> Shared<T> {
         })
     }
 
+    /// The elements as little-endian bytes, which is how they lie in memory and in files.
+    pub fn as_bytes(&self) -> &[u8] {
+        // SAFETY: the slice covers exactly the memory of the elements, plain numbers without
+        // padding (`Element` promises it), and borrows `self`.
+        unsafe { std::slice::from_raw_parts(self.as_ptr().cast::<u8>(), size_of_val(&self[..])) }
+    }
+
     /// Whether the elements lie in a mapped file.
     pub fn is_mapped(&self) -> bool {
         matches!(self.owner, Owner::Map(_))
@@ -58,7 +74,7 @@ impl<T: Element> Deref for Shared<T> {
         match &self.owner {
             Owner::Vec(v) => &v[self.start..self.start + self.len],
             // SAFETY: `mapped` checked range and alignment; every bit pattern is a valid `T`
-            // (`Element` is implemented for plain numbers only); the map lives as long as `self`.
+            // (`Element` promises it); the map lives as long as `self`.
             Owner::Map(m) => unsafe {
                 std::slice::from_raw_parts(m.as_ptr().add(self.start).cast::<T>(), self.len)
             },
@@ -95,6 +111,14 @@ impl Weight {
         match &self.storage {
             Storage::Bf16(s) => s.iter().map(|b| super::bf16_from_bits(*b)).collect(),
             Storage::F32(s) => s.to_vec(),
+        }
+    }
+
+    /// All elements as little-endian bytes, row-major.
+    pub fn as_bytes(&self) -> &[u8] {
+        match &self.storage {
+            Storage::Bf16(s) => s.as_bytes(),
+            Storage::F32(s) => s.as_bytes(),
         }
     }
 

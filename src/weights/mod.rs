@@ -1,5 +1,27 @@
 //! Logical weights: read from a checkpoint, or synthesised from a seed.
+//!
+//! [`Checkpoint::open`] maps and checks safetensors files, [`Checkpoint::load`] resolves the roles
+//! of a descriptor to rows of their tensors. What is refused, and why, is in `docs/checkpoints.md`.
 
+mod checkpoint;
+mod claims;
+mod error;
+mod file;
+mod header;
+mod identity;
+mod json;
+mod load;
+mod resolve;
+mod rule;
 mod set;
+mod shards;
+#[cfg(test)]
+mod tests;
 
+pub use checkpoint::Checkpoint;
+pub use error::{CheckpointError, Position};
+pub use header::TensorEntry;
+pub use identity::full_content_digest;
+pub use load::{LoadOptions, Progress};
+pub use rule::Rule;
 pub use set::{WeightSet, WeightsSource};
