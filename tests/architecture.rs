@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 mod support {
-    pub mod source;
+    pub(crate) mod source;
 }
 use support::source::{code_only, words};
 

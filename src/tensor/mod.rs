@@ -1,11 +1,13 @@
 //! Element types, arithmetic with the same bits on every machine, and shared weight memory.
 
 mod bf16;
+mod difference;
 mod dtype;
 mod math64;
 mod shared;
 
 pub use bf16::{bf16_bits, bf16_from_bits, round_bf16};
+pub use difference::{Difference, LengthMismatch};
 pub use dtype::DType;
 pub use math64::{exp64, ln64};
 pub use shared::{Element, Shared, Storage, Weight};

@@ -2,7 +2,7 @@
 
 /// `text` with every comment, string and character literal replaced by spaces; line breaks stay,
 /// so that line numbers do too.
-pub fn code_only(text: &str) -> String {
+pub(crate) fn code_only(text: &str) -> String {
     let chars: Vec<char> = text.chars().collect();
     let mut out = String::with_capacity(text.len());
     let mut i = 0;
@@ -87,7 +87,7 @@ fn raw_string(chars: &[char], start: usize) -> Option<usize> {
 }
 
 /// The identifiers and keywords of `code`, in order.
-pub fn words(code: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn words(code: &str) -> impl Iterator<Item = &str> {
     code.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|w| !w.is_empty())
 }
 
