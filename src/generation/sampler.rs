@@ -1,0 +1,152 @@
+//! The chooser of one request: temperature, random state, the ids that may be chosen.
+
+use super::{Seed, Temperature};
+use crate::backend::cpu::{LogitsError, Softmax64, check_logits, greedy};
+use crate::units::SplitMix64;
+
+/// How a request chooses its tokens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampling {
+    pub temperature: Temperature,
+    /// Start of the random stream; unused at temperature 0.
+    pub seed: Seed,
+}
+
+impl Sampling {
+    /// The largest logit, lowest id on ties, no randomness.
+    pub const GREEDY: Sampling = Sampling { temperature: Temperature::GREEDY, seed: Seed(0) };
+}
+
+/// A chosen token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Choice {
+    pub id: u32,
+    /// Where they were asked for.
+    pub log_probs: Option<LogProbs>,
+}
+
+/// Natural-log probabilities of a chosen token, computed in log space from the logits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LogProbs {
+    /// Under the model: T = 1, over every logit.
+    pub model: f64,
+    /// Under the sampler: T applied, over the ids that may be chosen; 0 for greedy choice.
+    pub sampler: f64,
+}
+
+/// Chooses the tokens of one request.
+#[derive(Clone, Debug)]
+pub struct Sampler {
+    temperature: Temperature,
+    rng: SplitMix64,
+    vocab: usize,
+    choosable_ids: usize,
+}
+
+impl Sampler {
+    /// A sampler at the start of its random stream.
+    ///
+    /// `vocab` is the length of every row of logits. Only ids below `choosable_ids` are chosen:
+    /// checkpoints pad their embeddings, and a row beyond the tokeniser's ids is no token.
+    pub fn new(sampling: Sampling, vocab: usize, choosable_ids: usize) -> Sampler {
+        Sampler {
+            temperature: sampling.temperature,
+            rng: SplitMix64::new(sampling.seed.0),
+            vocab,
+            choosable_ids: choosable_ids.min(vocab),
+        }
+    }
+
+    /// Chooses the next token. One random word is drawn if the temperature is positive, none
+    /// otherwise, and none if the row is refused.
+    ///
+    /// # Errors
+    /// [`LogitsError`] if the row is empty, has another length than the vocabulary, or holds a
+    /// value that is not finite (also among the ids that are never chosen).
+    pub fn choose(&mut self, logits: &[f32], log_probs: bool) -> Result<Choice, LogitsError> {
+        check_logits(logits, self.vocab)?;
+        let choosable = &logits[..self.choosable_ids];
+        let (id, sampler) = if self.temperature.is_greedy() {
+            (greedy(choosable)?, 0.0)
+        } else {
+            let softmax = Softmax64::new(choosable, self.temperature.value())?;
+            let id = softmax.select(self.rng.next_unit());
+            (id, if log_probs { softmax.log_prob(id)? } else { 0.0 })
+        };
+        let log_probs = match log_probs {
+            true => Some(LogProbs { model: Softmax64::new(logits, 1.0)?.log_prob(id)?, sampler }),
+            false => None,
+        };
+        Ok(Choice { id, log_probs })
+    }
+
+    /// Random words drawn so far.
+    pub fn words_drawn(&self) -> u64 {
+        self.rng.drawn()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sampling(temperature: f64, seed: u64) -> Sampling {
+        Sampling { temperature: Temperature::new(temperature).unwrap(), seed: Seed(seed) }
+    }
+
+    #[test]
+    fn one_word_per_sampled_token_and_none_for_greedy() {
+        let logits: Vec<f32> = (0..300).map(|i| (i % 17) as f32).collect();
+        let mut warm = Sampler::new(sampling(0.8, 3), 300, 300);
+        let mut cold = Sampler::new(sampling(0.0, 3), 300, 300);
+        for n in 1..=5 {
+            warm.choose(&logits, n % 2 == 0).unwrap();
+            assert_eq!(warm.words_drawn(), n);
+            assert_eq!(cold.choose(&logits, false).unwrap().id, 16);
+        }
+        assert_eq!(cold.words_drawn(), 0);
+        let mut single = Sampler::new(sampling(1.0, 0), 1, 1);
+        assert_eq!(single.choose(&[0.0], false).unwrap().id, 0);
+        assert_eq!(single.words_drawn(), 1);
+    }
+
+    #[test]
+    fn a_refused_row_leaves_the_random_stream_where_it_was() {
+        let mut sampler = Sampler::new(sampling(1.0, 9), 4, 4);
+        for bad in [&[f32::NAN; 4][..], &[f32::NEG_INFINITY; 4], &[], &[0.0; 3], &[0.0; 5]] {
+            assert!(sampler.choose(bad, false).is_err());
+        }
+        assert_eq!(sampler.words_drawn(), 0);
+        let mut fresh = Sampler::new(sampling(1.0, 9), 4, 4);
+        assert_eq!(sampler.choose(&[0.0; 4], false), fresh.choose(&[0.0; 4], false));
+    }
+
+    #[test]
+    fn ids_beyond_the_tokeniser_are_never_chosen() {
+        // The padded ids have by far the largest logits.
+        let logits = [0.0, 1.0, 0.5, 90.0, 95.0];
+        let mut cold = Sampler::new(sampling(0.0, 0), 5, 3);
+        assert_eq!(cold.choose(&logits, false).unwrap().id, 1);
+        let mut warm = Sampler::new(sampling(1.0, 1), 5, 3);
+        for _ in 0..200 {
+            assert!(warm.choose(&logits, false).unwrap().id < 3);
+        }
+        assert!(warm.choose(&[0.0, 0.0, 0.0, 0.0, f32::NAN], false).is_err());
+    }
+
+    #[test]
+    fn log_probabilities_of_model_and_sampler() {
+        // softmax([0, ln 3]) is [1/4, 3/4] at T = 1 and [1/10, 9/10] at T = 1/2.
+        let logits = [0.0, 1.098_612_3];
+        let mut sampler = Sampler::new(sampling(0.5, 0), 2, 2);
+        for _ in 0..20 {
+            let choice = sampler.choose(&logits, true).unwrap();
+            let found = choice.log_probs.unwrap();
+            let (model, sampled) = if choice.id == 0 { (0.25f64, 0.1f64) } else { (0.75, 0.9) };
+            assert!((found.model - model.ln()).abs() < 1e-7, "{found:?}");
+            assert!((found.sampler - sampled.ln()).abs() < 1e-7, "{found:?}");
+        }
+        let mut cold = Sampler::new(Sampling::GREEDY, 2, 2);
+        assert_eq!(cold.choose(&logits, true).unwrap().log_probs.unwrap().sampler, 0.0);
+    }
+}
