@@ -1,7 +1,35 @@
-//! The declarative harness: spec → plan → run → records → verdicts → report.
+//! The declarative harness.
+//!
+//! ```text
+//! YAML file → Spec (typed, validated) → Plan (expanded trials) → Run (executed)
+//!           → Records (append-only, manifest-stamped) → Verdicts → Report
+//! ```
+//!
+//! A gate kind is one module under `kinds/` and one line in its registry. A verdict is a pure
+//! function of records and spec; a report is a pure function of records and verdicts.
 
+mod cache;
+mod inventory;
 mod kind;
+mod kinds;
+mod plan;
+mod spec;
+#[cfg(test)]
+pub(crate) mod testing;
 
 pub mod stats;
 
-pub use kind::{Cell, GateKind, Outcome, PlanScope, RunContext, Verdict};
+pub use cache::Cache;
+pub use inventory::{
+    ArrayEntry, Determinism, DeterminismClass, ExecutionCase, INVENTORY_PATH, Inventory,
+    RegionEntry, RegionVerdict, RngUse, VerdictRow,
+};
+pub use kind::{
+    Case, Cell, DeviceUse, Fault, GateKind, KindSpec, Outcome, Part, PlanScope, PolicyUse,
+    RunContext, Verdict,
+};
+pub use plan::{AxisValue, Matrix};
+pub use spec::{
+    Check, Diagnostic, Expectation, Expectations, GateFile, NonEmpty, Requires, Select, Tolerance,
+    Track, find, parse_yaml,
+};

@@ -1,0 +1,37 @@
+//! The gate kinds: one module each, and one line in the registry.
+
+mod region_inventory;
+
+use super::kind::{DeviceUse, GateKind, KindSpec, PolicyUse};
+use super::spec::{Diagnostic, Overrides, Reading, parse_kind};
+use std::path::Path;
+use std::sync::Arc;
+
+/// How the harness knows a kind.
+#[derive(Debug)]
+pub(super) struct Registration {
+    pub(super) name: &'static str,
+    pub(super) device: DeviceUse,
+    pub(super) policy: PolicyUse,
+    pub(super) parse:
+        fn(&Path, &str, &Reading, &Overrides) -> Result<Arc<dyn GateKind>, Diagnostic>,
+    pub(super) schema: fn(&mut schemars::SchemaGenerator) -> schemars::Schema,
+}
+
+const fn kind<K: KindSpec>() -> Registration {
+    Registration {
+        name: K::NAME,
+        device: K::DEVICE,
+        policy: K::POLICY,
+        parse: parse_kind::<K>,
+        schema: K::json_schema,
+    }
+}
+
+/// Every kind, by name.
+pub(super) static REGISTRY: &[Registration] = &[kind::<region_inventory::RegionInventory>()];
+
+/// The kind of this name.
+pub(super) fn find(name: &str) -> Option<&'static Registration> {
+    REGISTRY.iter().find(|r| r.name == name)
+}

@@ -1,0 +1,92 @@
+//! Checks with their thresholds. A check without one does not parse.
+
+use serde::de::{Error, MapAccess, Unexpected, Visitor, value::MapAccessDeserializer};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::fmt;
+
+/// How two arrays must agree: `bitwise`, or `{ max_abs: 5e-4 }`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Check {
+    /// Same shape, the same bits, every value finite.
+    Bitwise,
+    /// Every bound given holds, every value finite.
+    Tolerance(Tolerance),
+}
+
+/// Upper bounds on the difference of two arrays, in the unit of their values (`ulp`: units in
+/// the last place of the values' type). At least one is given; each is finite and not negative.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Tolerance {
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "bound")]
+    pub max_abs: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "bound")]
+    pub mean_abs: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "bound")]
+    pub p99_abs: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "bound")]
+    pub rms: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ulp: Option<u64>,
+}
+
+/// A threshold: finite and not negative.
+fn bound<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+    let value = f64::deserialize(deserializer)?;
+    if value.is_finite() && value >= 0.0 {
+        Ok(Some(value))
+    } else {
+        Err(D::Error::invalid_value(Unexpected::Float(value), &"a finite threshold of at least 0"))
+    }
+}
+
+impl<'de> Deserialize<'de> for Check {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Check, D::Error> {
+        struct Form;
+
+        impl<'de> Visitor<'de> for Form {
+            type Value = Check;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("`bitwise`, or bounds like `{ max_abs: 5e-4 }`")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Check, E> {
+                match text {
+                    "bitwise" => Ok(Check::Bitwise),
+                    "tolerance" => Err(E::invalid_value(
+                        Unexpected::Str(text),
+                        &"a tolerance with its threshold, like `{ max_abs: 5e-4 }`",
+                    )),
+                    other => Err(E::unknown_variant(other, &["bitwise"])),
+                }
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Check, A::Error> {
+                let tolerance = Tolerance::deserialize(MapAccessDeserializer::new(map))?;
+                if tolerance == Tolerance::default() {
+                    let names = "at least one of max_abs, mean_abs, p99_abs, rms, ulp";
+                    return Err(A::Error::invalid_length(0, &names));
+                }
+                Ok(Check::Tolerance(tolerance))
+            }
+        }
+
+        deserializer.deserialize_any(Form)
+    }
+}
+
+impl schemars::JsonSchema for Check {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Check".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let tolerance = generator.subschema_for::<Tolerance>();
+        schemars::json_schema!({
+            "description": "How two arrays must agree; a check without a threshold does not parse.",
+            "anyOf": [{ "const": "bitwise" }, { "allOf": [tolerance], "minProperties": 1 }]
+        })
+    }
+}
