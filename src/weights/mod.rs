@@ -15,8 +15,10 @@ mod resolve;
 mod rule;
 mod set;
 mod shards;
+mod synth;
 #[cfg(test)]
 mod tests;
+mod write;
 
 pub use checkpoint::Checkpoint;
 pub use error::{CheckpointError, Position};
@@ -25,3 +27,5 @@ pub use identity::full_content_digest;
 pub use load::{LoadOptions, Progress};
 pub use rule::Rule;
 pub use set::{WeightSet, WeightsSource};
+pub use synth::{SYNTHETIC_GENERATOR, SYNTHETIC_VERSION, synth};
+pub use write::{WriteError, WriteOptions, write_weights};

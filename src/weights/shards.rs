@@ -30,7 +30,7 @@ pub(super) fn open(path: &Path) -> Result<Files, CheckpointError> {
         return Ok(Files { main: path.to_owned(), files, warnings: Vec::new() });
     }
     let (single, index) = (path.join(SINGLE), path.join(INDEX));
-    let numbered = numbered_shards(path)?;
+    let numbered = numbered_shards(path).map_err(|e| file::unreadable(path, &e))?;
     let layout = |found: String| CheckpointError::new(path, Rule::Layout, found);
     if index.exists() {
         return open_sharded(path, index, &numbered);
@@ -221,11 +221,10 @@ fn is_plain_file_name(name: &str) -> bool {
 }
 
 /// Files named as Hugging Face writers name shards, sorted.
-fn numbered_shards(folder: &Path) -> Result<Vec<String>, CheckpointError> {
-    let unreadable = |e: std::io::Error| file::unreadable(folder, &e);
+pub(super) fn numbered_shards(folder: &Path) -> std::io::Result<Vec<String>> {
     let mut names = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(unreadable)? {
-        let name = entry.map_err(unreadable)?.file_name();
+    for entry in std::fs::read_dir(folder)? {
+        let name = entry?.file_name();
         let Some(name) = name.to_str() else { continue };
         let numbers = name.strip_prefix("model-").and_then(|n| n.strip_suffix(".safetensors"));
         let is_number = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());

@@ -195,3 +195,50 @@ fn every_element_type_of_the_format_is_known_or_named() {
     }
     assert_eq!(DType::parse("F4"), None);
 }
+
+/// The reference implementation reads what was written, and reading it back gives the same set.
+#[test]
+fn written_weights_come_back_bit_for_bit() {
+    let set = synth(&descriptor(), 11);
+    for max_shard_bytes in [u64::MAX, 20] {
+        let folder = tempfile::tempdir().unwrap();
+        let options = WriteOptions { max_shard_bytes };
+        let files = write_weights(folder.path(), &descriptor(), &set, &options).unwrap();
+        assert_eq!(files.len(), if max_shard_bytes == 20 { 4 } else { 1 });
+        for file in files.iter().filter(|f| f.extension().is_some_and(|e| e == "safetensors")) {
+            safetensors::SafeTensors::deserialize(&std::fs::read(file).unwrap()).unwrap();
+        }
+        let checkpoint = Checkpoint::open(folder.path()).unwrap();
+        let again = checkpoint.load(&descriptor()).unwrap();
+        for (role, layer, weight) in set.iter() {
+            assert_eq!(weight.as_bytes(), again.get(role, layer).unwrap().as_bytes());
+        }
+        let error = write_weights(folder.path(), &descriptor(), &set, &options).unwrap_err();
+        assert!(matches!(error, WriteError::Exists { .. }));
+        // Another layout of a layout.
+        let other = tempfile::tempdir().unwrap();
+        checkpoint.rewrite(other.path(), |n| format!("p.{n}"), &WriteOptions::default()).unwrap();
+        let renamed = Checkpoint::open(other.path()).unwrap();
+        assert_eq!(renamed.bytes("p.e"), checkpoint.bytes("e"));
+    }
+}
+
+#[test]
+fn a_failed_write_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let set = synth(&descriptor(), 1);
+    let mut wrong = descriptor();
+    wrong.roles[3] = wrong.roles[2].clone();
+    let options = WriteOptions { max_shard_bytes: 20 };
+    assert!(write_weights(folder.path(), &wrong, &set, &options).is_err());
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    // A folder in the way of the second shard, when the first one is written.
+    let name = format!(".model-00002-of-00003.safetensors.{}.partial", std::process::id());
+    let obstacle = folder.path().join(name);
+    std::fs::create_dir(&obstacle).unwrap();
+    let error = write_weights(folder.path(), &descriptor(), &set, &options).unwrap_err();
+    assert!(error.is_io());
+    let left: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().path()).collect();
+    assert_eq!(left, [obstacle]);
+}
