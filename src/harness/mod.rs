@@ -9,6 +9,7 @@
 //! function of records and spec; a report is a pure function of records and verdicts.
 
 mod cache;
+pub mod independent;
 mod inventory;
 mod kind;
 mod kinds;

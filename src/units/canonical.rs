@@ -8,7 +8,9 @@ use std::fmt::Write as _;
 ///
 /// Keys are sorted by byte, there is no white space, integers are bare, reals are strings in C's
 /// `%.16e` (by the schema's type, so a real `1e6` too; −0 is written as 0), and characters outside
-/// ASCII are lower-case `\uXXXX` UTF-16 escapes. Non-finite reals are spelt `"inf"`, `"-inf"`,
+/// ASCII are lower-case `\uXXXX` UTF-16 escapes; control characters take JSON's short escapes where
+/// they have one. (Python's `json.dumps(…, sort_keys=True, separators=(",", ":"))` writes the same
+/// bytes when reals are given as such strings.) Non-finite reals are spelt `"inf"`, `"-inf"`,
 /// `"nan"`: they are facts too.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Canonical {
@@ -104,7 +106,12 @@ fn quote(text: &str, out: &mut String) {
         match unit {
             0x22 => out.push_str("\\\""),
             0x5c => out.push_str("\\\\"),
-            0x20..=0x7e => out.push(char::from(unit as u8)),
+            0x08 => out.push_str("\\b"),
+            0x09 => out.push_str("\\t"),
+            0x0a => out.push_str("\\n"),
+            0x0c => out.push_str("\\f"),
+            0x0d => out.push_str("\\r"),
+            0x20..=0x7f => out.push(char::from(unit as u8)),
             _ => write!(out, "\\u{unit:04x}").expect("writing to a string"),
         }
     }
@@ -164,7 +171,7 @@ mod tests {
         ]);
         assert_eq!(
             value.encode(),
-            r#"{"a":[1,18446744073709551615],"b":"1.0000000000000000e+06","z":"0.0000000000000000e+00","\u00e9":"\ud83d\ude42\u000a\""}"#
+            r#"{"a":[1,18446744073709551615],"b":"1.0000000000000000e+06","z":"0.0000000000000000e+00","\u00e9":"\ud83d\ude42\n\""}"#
         );
     }
 
