@@ -18,6 +18,7 @@ mod spec;
 #[cfg(test)]
 pub(crate) mod testing;
 
+pub mod scenario;
 pub mod stats;
 
 pub use cache::Cache;

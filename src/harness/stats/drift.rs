@@ -1,6 +1,6 @@
 //! Whether the ratio itself changed during the run.
 
-use super::special::normal_cdf;
+use super::{finite_or_null, signed_rank_bounds, special::normal_cdf};
 use serde::Serialize;
 
 /// A monotone trend of a series in run order.
@@ -10,16 +10,19 @@ pub struct Drift {
     pub total: f64,
     /// Two-sided p-value of Mann–Kendall's trend test.
     pub p: f64,
+    /// Half width of the confidence interval that the series would have without its trend.
+    #[serde(serialize_with = "finite_or_null")]
+    pub noise: f64,
 }
 
 impl Drift {
     /// p-value below which a trend is not chance.
     pub const P: f64 = 0.001;
 
-    /// Whether the series drifts beyond its noise: the trend is certain and its total exceeds the
-    /// half width of the confidence interval, so that no single ratio describes the run.
-    pub fn beyond(&self, half_width: f64) -> bool {
-        self.p < Drift::P && half_width.is_finite() && self.total.abs() > half_width
+    /// Whether the series drifts beyond its noise: the trend is certain and its total exceeds
+    /// [`Drift::noise`], so that no single ratio describes the run.
+    pub fn beyond_noise(&self) -> bool {
+        self.p < Drift::P && self.noise.is_finite() && self.total.abs() > self.noise
     }
 }
 
@@ -28,7 +31,7 @@ impl Drift {
 pub fn drift(series: &[f64]) -> Drift {
     let n = series.len();
     if n < 10 {
-        return Drift { total: 0.0, p: 1.0 };
+        return Drift { total: 0.0, p: 1.0, noise: f64::INFINITY };
     }
     let mut slopes = Vec::with_capacity(n * (n - 1) / 2);
     let mut score = 0.0;
@@ -49,7 +52,13 @@ pub fn drift(series: &[f64]) -> Drift {
     let count = n as f64;
     let deviation = (count * (count - 1.0) * (2.0 * count + 5.0) / 18.0).sqrt();
     let z = (score.abs() - 1.0).max(0.0) / deviation;
-    Drift { total: slope * (count - 1.0), p: (2.0 * normal_cdf(-z)).min(1.0) }
+    let rest: Vec<f64> = series.iter().enumerate().map(|(i, x)| x - slope * i as f64).collect();
+    let (lower, upper) = signed_rank_bounds(&rest, alpha);
+    Drift {
+        total: slope * (count - 1.0),
+        p: (2.0 * normal_cdf(-z)).min(1.0),
+        noise: 0.5 * (upper - lower),
+    }
 }
 
 #[cfg(test)]
@@ -62,19 +71,20 @@ mod tests {
             0.0201, 0.0449, 0.0263, 0.0055, 0.0373, 0.0204, 0.083, 0.157, 0.0754, 0.079, 0.1445,
             0.1478, 0.1453, 0.1035, 0.1585, 0.2048, 0.1128, 0.1671, 0.1049, 0.1455,
         ];
-        let found = drift(&y);
+        let found = drift(&y, 0.005);
         // scipy: theilslopes; Mann–Kendall from S = 110, var = 950, by hand.
         assert!((found.total - 19.0 * 0.007284444444444444).abs() < 1e-12);
         let z: f64 = 109.0 / 950f64.sqrt();
         assert!((found.p - 2.0 * normal_cdf(-z)).abs() < 1e-15);
-        assert!(found.p < Drift::P && found.beyond(0.05) && !found.beyond(0.2));
-        assert!(!found.beyond(f64::INFINITY));
+        assert!(found.p < Drift::P && found.beyond_noise());
+        // The noise is that of the values without the planted slope of 0.01, here 0.0072.
+        assert!((0.015..0.045).contains(&found.noise), "{}", found.noise);
     }
 
     #[test]
     fn noise_and_short_series_do_not_drift() {
         let zigzag: Vec<f64> = (0..40).map(|i| f64::from(i % 2)).collect();
-        assert!(drift(&zigzag).p > 0.5);
-        assert_eq!(drift(&[1.0, 2.0, 3.0]).p, 1.0);
+        assert!(drift(&zigzag, 0.005).p > 0.5);
+        assert_eq!(drift(&[1.0, 2.0, 3.0], 0.005).p, 1.0);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::structure::{is_autocorrelated, merge_neighbours};
 use super::{
-    Drift, LAUNCH_EFFECT_P, LaunchEffect, MIN_LAUNCHES, POWER, drift, hodges_lehmann,
+    Drift, finite_or_null, LAUNCH_EFFECT_P, LaunchEffect, MIN_LAUNCHES, POWER, drift, hodges_lehmann,
     lag_one_autocorrelation, launch_effect, signed_rank_bounds, special::normal_quantile,
 };
 use serde::Serialize;
@@ -24,6 +24,16 @@ pub enum Datum {
     Neighbours(usize),
     /// Launch means, because launches differ by more than their quads explain.
     Launch,
+}
+
+impl std::fmt::Display for Datum {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Datum::Quad => f.write_str("quads"),
+            Datum::Neighbours(n) => write!(f, "means of {n} neighbouring quads"),
+            Datum::Launch => f.write_str("launch means"),
+        }
+    }
 }
 
 /// A log ratio with its bounds and the checks behind them.
@@ -66,9 +76,9 @@ impl Estimate {
         self.half_width() * (1.0 + normal_quantile(POWER) / z_alpha)
     }
 
-    /// Whether the ratio changed during the run by more than its interval.
+    /// Whether the ratio changed during the run by more than its noise.
     pub fn drifted(&self) -> bool {
-        self.drift.beyond(self.half_width())
+        self.drift.beyond_noise()
     }
 }
 
@@ -120,27 +130,23 @@ pub fn estimate(data: &[Launched], alpha: f64) -> Option<Estimate> {
         alpha,
         launch_effect: effect,
         autocorrelation: lag_one_autocorrelation(&quads),
-        drift: drift(&quads),
+        drift: drift(&quads, alpha),
     })
-}
-
-/// JSON has no infinity: an absent bound is `null`.
-fn finite_or_null<S: serde::Serializer>(value: &f64, s: S) -> Result<S::Ok, S::Error> {
-    value.is_finite().then_some(*value).serialize(s)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::resample::SplitMix;
+    use super::super::normal;
     use super::*;
+    use crate::units::SplitMix64;
 
     /// Normal noise with a common shift per launch.
-    fn series(rng: &mut SplitMix, launches: u32, per: usize, shift: f64) -> Vec<Launched> {
+    fn series(rng: &mut SplitMix64, launches: u32, per: usize, shift: f64) -> Vec<Launched> {
         (0..launches)
             .flat_map(|launch| {
-                let offset = shift * rng.normal();
+                let offset = shift * normal(rng);
                 (0..per)
-                    .map(|_| Launched { launch, log_ratio: offset + 0.01 * rng.normal() })
+                    .map(|_| Launched { launch, log_ratio: offset + 0.01 * normal(rng) })
                     .collect::<Vec<_>>()
             })
             .collect()
@@ -148,7 +154,7 @@ mod tests {
 
     #[test]
     fn bounds_cover_the_truth_as_often_as_they_say() {
-        let mut rng = SplitMix::new(11);
+        let mut rng = SplitMix64::new(11);
         let mut missed = [0; 2];
         let runs = 3000;
         for _ in 0..runs {
@@ -164,7 +170,7 @@ mod tests {
 
     #[test]
     fn launches_that_differ_become_the_data() {
-        let mut rng = SplitMix::new(5);
+        let mut rng = SplitMix64::new(5);
         let few = estimate(&series(&mut rng, 4, 5, 0.05), 0.005).unwrap();
         assert_eq!((few.datum, few.data), (Datum::Launch, 4));
         assert!(few.lower == f64::NEG_INFINITY && few.upper == f64::INFINITY);
@@ -175,7 +181,7 @@ mod tests {
 
     #[test]
     fn launch_means_keep_the_error_rate_where_quads_would_not() {
-        let mut rng = SplitMix::new(17);
+        let mut rng = SplitMix64::new(17);
         let (mut by_rule, mut by_quads) = (0, 0);
         for _ in 0..600 {
             let data = series(&mut rng, 16, 5, 0.05);
@@ -190,11 +196,11 @@ mod tests {
 
     #[test]
     fn resembling_neighbours_are_merged() {
-        let mut rng = SplitMix::new(3);
+        let mut rng = SplitMix64::new(3);
         let mut level = 0.0;
         let data: Vec<Launched> = (0..80)
             .map(|_| {
-                level = 0.7 * level + 0.01 * rng.normal();
+                level = 0.7 * level + 0.01 * normal(&mut rng);
                 Launched { launch: 0, log_ratio: level }
             })
             .collect();
@@ -204,7 +210,7 @@ mod tests {
 
     #[test]
     fn the_smallest_detectable_effect_is_detected_at_its_power() {
-        let mut rng = SplitMix::new(23);
+        let mut rng = SplitMix64::new(23);
         let mut total = 0.0;
         for _ in 0..400 {
             total += estimate(&series(&mut rng, 8, 5, 0.0), 0.005).unwrap().smallest_detectable();

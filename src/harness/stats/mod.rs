@@ -35,3 +35,16 @@ pub const LAUNCH_EFFECT_P: f64 = 0.001;
 
 /// Fewest launches that can serve as data.
 pub const MIN_LAUNCHES: usize = 12;
+
+/// JSON has no infinity: an absent bound is `null`.
+fn finite_or_null<S: serde::Serializer>(value: &f64, s: S) -> Result<S::Ok, S::Error> {
+    use serde::Serialize as _;
+    value.is_finite().then_some(*value).serialize(s)
+}
+
+/// A standard normal value (Box–Muller), for simulations in tests.
+#[cfg(test)]
+fn normal(rng: &mut crate::units::SplitMix64) -> f64 {
+    let (u, v) = (1.0 - rng.next_unit(), rng.next_unit());
+    (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+}

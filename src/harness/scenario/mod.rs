@@ -1,0 +1,19 @@
+//! Scenarios: a question about two or more arms, measured in quads and decided by a rule.
+//!
+//! `spec → plan → run → lines → verdict`: [`decide`] is a pure function of the [`Plan`] and the
+//! recorded [`Line`]s.
+
+mod decide;
+mod metric;
+mod plan;
+mod rule;
+mod sample;
+
+#[cfg(test)]
+mod decide_tests;
+
+pub use decide::{Comparison, Verdict, decide, is_dropped};
+pub use metric::{Metric, Point};
+pub use plan::Plan;
+pub use rule::{AdmitWhen, At, Decision, Rule};
+pub use sample::{Launch, LaunchEnd, LaunchedArm, Line, QuadLine, Sample, Slot};
