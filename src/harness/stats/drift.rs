@@ -27,8 +27,9 @@ impl Drift {
 }
 
 /// Mann–Kendall's test (normal approximation with continuity correction) and the Theil–Sen slope
-/// of `series` over its index. No trend for fewer than ten data.
-pub fn drift(series: &[f64]) -> Drift {
+/// of `series` over its index, with the noise of what is left at `alpha` a side. No trend for
+/// fewer than ten data.
+pub fn drift(series: &[f64], alpha: f64) -> Drift {
     let n = series.len();
     if n < 10 {
         return Drift { total: 0.0, p: 1.0, noise: f64::INFINITY };

@@ -2,8 +2,9 @@
 
 use super::structure::{is_autocorrelated, merge_neighbours};
 use super::{
-    Drift, finite_or_null, LAUNCH_EFFECT_P, LaunchEffect, MIN_LAUNCHES, POWER, drift, hodges_lehmann,
-    lag_one_autocorrelation, launch_effect, signed_rank_bounds, special::normal_quantile,
+    Drift, LAUNCH_EFFECT_P, LaunchEffect, MIN_LAUNCHES, POWER, drift, finite_or_null,
+    hodges_lehmann, lag_one_autocorrelation, launch_effect, signed_rank_bounds,
+    special::normal_quantile,
 };
 use serde::Serialize;
 
