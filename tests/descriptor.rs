@@ -1,6 +1,6 @@
 //! Descriptors of the checkpoints under `tests/fixtures/`.
 
-use assay::descriptor::{Mixer, NormStyle, RoleName, from_dir};
+use assay::descriptor::{Descriptor, Mixer, NormStyle, RoleName, from_dir};
 use std::path::{Path, PathBuf};
 
 fn fixture(name: &str) -> PathBuf {
@@ -29,5 +29,16 @@ fn both_layouts_of_the_dense_hybrid_are_read() {
         assert_eq!(d.attention.as_ref().unwrap().rope.rotary_dim, rotary_dim);
         let a_log = d.roles.iter().find(|r| r.name == RoleName::GdnALog).unwrap();
         assert_eq!(a_log.views[0].tensor, format!("{prefix}layers.{{layer}}.linear_attn.A_log"));
+    }
+}
+
+#[test]
+fn canonical_json_reads_back_to_the_same_bytes() {
+    for name in ["llama", "qwen3_5_text", "qwen3_5"] {
+        let d = from_dir(&fixture(name)).unwrap();
+        let text = d.to_json();
+        let back = Descriptor::from_json(name, text.as_bytes()).unwrap();
+        assert_eq!(back, d);
+        assert_eq!(back.to_json(), text);
     }
 }

@@ -8,14 +8,19 @@ mod config;
 mod dimension;
 mod error;
 mod family;
+mod identity;
 mod model;
 mod role;
 mod roles;
+mod size;
 mod source;
 mod validate;
+mod wire;
+mod word;
 
 pub use error::{DescriptorError, Refusal};
 pub use family::{ConfigFiles, TensorIndex};
+pub use identity::GDN_QK_NORM_EPSILON;
 pub use model::{
     Attention, Descriptor, Ffn, GatedDeltaNet, Mixer, NormStyle, OutputGate, Rope, RopeConvention,
     RopeScaling,
@@ -23,6 +28,8 @@ pub use model::{
 pub use role::{Role, RoleName, RowPattern, Scope, ShardRule, View};
 pub use source::{from_dir, tensor_index};
 pub use validate::Inconsistent;
+pub use wire::SCHEMA_VERSION;
+pub use word::Word;
 
 use config::DIMENSION_LIMIT;
 use family::LAYER_LIMIT;

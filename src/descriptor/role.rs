@@ -1,5 +1,6 @@
 //! Logical weights and where their elements lie in files.
 
+use super::Word as _;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -34,66 +35,15 @@ pub enum RoleName {
 
 impl RoleName {
     /// Every role, in a fixed order (the order of synthetic generation and of reports).
-    pub const ALL: [RoleName; 23] = [
-        RoleName::Embed,
-        RoleName::LmHead,
-        RoleName::FinalNorm,
-        RoleName::InputNorm,
-        RoleName::PostNorm,
-        RoleName::AttnQ,
-        RoleName::AttnK,
-        RoleName::AttnV,
-        RoleName::AttnO,
-        RoleName::AttnQNorm,
-        RoleName::AttnKNorm,
-        RoleName::GdnQkv,
-        RoleName::GdnZ,
-        RoleName::GdnA,
-        RoleName::GdnB,
-        RoleName::GdnConv,
-        RoleName::GdnDtBias,
-        RoleName::GdnALog,
-        RoleName::GdnNorm,
-        RoleName::GdnOut,
-        RoleName::MlpGate,
-        RoleName::MlpUp,
-        RoleName::MlpDown,
-    ];
-
-    /// The snake_case spelling used in descriptors, YAML and reports.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            RoleName::Embed => "embed",
-            RoleName::LmHead => "lm_head",
-            RoleName::FinalNorm => "final_norm",
-            RoleName::InputNorm => "input_norm",
-            RoleName::PostNorm => "post_norm",
-            RoleName::AttnQ => "attn_q",
-            RoleName::AttnK => "attn_k",
-            RoleName::AttnV => "attn_v",
-            RoleName::AttnO => "attn_o",
-            RoleName::AttnQNorm => "attn_q_norm",
-            RoleName::AttnKNorm => "attn_k_norm",
-            RoleName::GdnQkv => "gdn_qkv",
-            RoleName::GdnZ => "gdn_z",
-            RoleName::GdnA => "gdn_a",
-            RoleName::GdnB => "gdn_b",
-            RoleName::GdnConv => "gdn_conv",
-            RoleName::GdnDtBias => "gdn_dt_bias",
-            RoleName::GdnALog => "gdn_a_log",
-            RoleName::GdnNorm => "gdn_norm",
-            RoleName::GdnOut => "gdn_out",
-            RoleName::MlpGate => "mlp_gate",
-            RoleName::MlpUp => "mlp_up",
-            RoleName::MlpDown => "mlp_down",
+    pub const ALL: [RoleName; RoleName::WORDS.len()] = {
+        let mut all = [RoleName::Embed; RoleName::WORDS.len()];
+        let mut i = 0;
+        while i < all.len() {
+            all[i] = RoleName::WORDS[i].0;
+            i += 1;
         }
-    }
-}
-
-impl fmt::Display for RoleName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
+        all
+    };
 }
 
 /// Which layers have a role.

@@ -102,7 +102,7 @@ fn read_header(path: &Path) -> Result<Vec<u8>, DescriptorError> {
     Ok(header)
 }
 
-fn read_limited(path: &Path, limit_bytes: u64) -> Result<Vec<u8>, DescriptorError> {
+pub(super) fn read_limited(path: &Path, limit_bytes: u64) -> Result<Vec<u8>, DescriptorError> {
     let fail = |e| DescriptorError::io(path, e);
     let mut bytes = Vec::new();
     File::open(path).and_then(|f| f.take(limit_bytes + 1).read_to_end(&mut bytes)).map_err(fail)?;

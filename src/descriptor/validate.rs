@@ -17,6 +17,9 @@ pub struct Inconsistent {
     pub problem: String,
 }
 
+/// Most elements of all weights together, and of all states of a sequence.
+const TOTAL_LIMIT: u128 = 1 << 50;
+
 type Check = Result<(), Inconsistent>;
 
 fn refuse(key: impl Into<String>, problem: impl Into<String>) -> Check {
@@ -39,7 +42,28 @@ impl Descriptor {
             check_gdn(gdn)?;
         }
         self.check_end_tokens()?;
-        self.check_roles()
+        self.check_roles()?;
+        self.check_totals()
+    }
+
+    /// Bounds what the sizes of `size.rs` multiply, so that they cannot overflow.
+    fn check_totals(&self) -> Check {
+        let elements = |role: &Role| {
+            role.shape.iter().map(|e| *e as u128).product::<u128>() * role.copies() as u128
+        };
+        let parameters: u128 = self.roles.iter().map(elements).sum();
+        let state = self.gdn.as_ref().map_or(0, |g| {
+            [g.value_heads, g.key_dim, g.value_dim, self.layers()]
+                .iter()
+                .map(|e| *e as u128)
+                .product()
+        });
+        if parameters.max(state) > TOTAL_LIMIT {
+            let problem =
+                format!("expected at most 2^50 elements, found {}", parameters.max(state));
+            return refuse("hidden", problem);
+        }
+        Ok(())
     }
 
     fn check_sizes(&self) -> Check {

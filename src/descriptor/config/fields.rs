@@ -82,6 +82,22 @@ impl<'a> Fields<'a> {
         self.refuse(key, format!("expected {what}, found {node}"))
     }
 
+    /// The same of an item inside the value of `key`.
+    pub(in crate::descriptor) fn expected_at(
+        &self,
+        item: &JsonNode,
+        key: &str,
+        what: &str,
+    ) -> Box<Refusal> {
+        self.refuse_at(item.position, key, format!("expected {what}, found {item}"))
+    }
+
+    /// The value of a key that has to be there; null is a value.
+    pub(in crate::descriptor) fn present(&self, key: &'static str) -> Result<&'a JsonNode> {
+        self.asked.borrow_mut().insert(key);
+        self.node.get(key).map(|m| &m.node).ok_or_else(|| self.missing(key, "a value"))
+    }
+
     /// The refusal of an absent key, with a present key that looks like a misspelling of it.
     pub(in crate::descriptor) fn missing(&self, key: &str, what: &str) -> Box<Refusal> {
         let found = self.node.get(key).map_or("missing", |_| "null");
@@ -99,6 +115,15 @@ impl<'a> Fields<'a> {
         self.get(key)
             .map(|node| Fields::at(self.file, node, format!("{}.", self.path(key))))
             .transpose()
+    }
+
+    /// An object inside the value of a key, under the name `path`.
+    pub(in crate::descriptor) fn inner(
+        &self,
+        node: &'a JsonNode,
+        path: &str,
+    ) -> Result<Fields<'a>> {
+        Fields::at(self.file, node, format!("{}.", self.path(path)))
     }
 
     /// A positive integer up to [`DIMENSION_LIMIT`], or `None` if absent.
@@ -198,5 +223,17 @@ impl<'a> Fields<'a> {
             }));
         }
         Ok(())
+    }
+
+    /// Refuses the first key that was not asked for.
+    pub(in crate::descriptor) fn finish_strict(&self) -> Result<()> {
+        let asked = self.asked.borrow();
+        let unknown = self.members().iter().find(|m| !asked.contains(m.key.as_str()));
+        let Some(member) = unknown else { return Ok(()) };
+        let refusal = self.refuse_at(member.position, &member.key, "unknown key".to_owned());
+        Err(match nearest(&member.key, asked.iter().copied()) {
+            Some(near) => refusal.help(format!("is `{}` meant?", self.path(near))),
+            None => refusal,
+        })
     }
 }

@@ -1,0 +1,59 @@
+//! Sizes that follow from a descriptor alone.
+
+use super::{Descriptor, Mixer, Role, Scope};
+
+const BF16_BYTES: u64 = 2;
+const F32_BYTES: u64 = 4;
+
+impl Role {
+    /// How many times the model has this weight.
+    pub fn copies(&self) -> usize {
+        match &self.scope {
+            Scope::Model => 1,
+            Scope::Layers(layers) => layers.len(),
+        }
+    }
+
+    /// Stored elements over all layers; 0 for a tied role.
+    pub fn parameters(&self) -> u64 {
+        if self.tied_to.is_some() {
+            return 0;
+        }
+        self.shape.iter().map(|e| *e as u64).product::<u64>() * self.copies() as u64
+    }
+}
+
+impl Descriptor {
+    /// Weights of the text model, tied ones once.
+    pub fn parameters(&self) -> u64 {
+        self.roles.iter().map(Role::parameters).sum()
+    }
+
+    /// Bytes of all weights in BF16.
+    pub fn weights_bf16_bytes(&self) -> u64 {
+        self.parameters() * BF16_BYTES
+    }
+
+    /// Layers with this mixer.
+    pub fn layers_with(&self, mixer: Mixer) -> usize {
+        self.layer_mixers.iter().filter(|m| **m == mixer).count()
+    }
+
+    /// Bytes of BF16 keys and values that one token adds to all attention caches.
+    pub fn cache_bytes_per_token(&self) -> u64 {
+        self.attention.as_ref().map_or(0, |a| {
+            let per_layer = 2 * a.kv_heads as u64 * a.head_dim as u64 * BF16_BYTES;
+            per_layer * self.layers_with(Mixer::FullAttention) as u64
+        })
+    }
+
+    /// Bytes of one state of all gated delta nets of a sequence: an FP32 matrix per value head and
+    /// the BF16 columns that the convolution looks back on.
+    pub fn gdn_state_bytes_per_sequence(&self) -> u64 {
+        self.gdn.as_ref().map_or(0, |g| {
+            let matrix = g.value_heads as u64 * g.key_dim as u64 * g.value_dim as u64 * F32_BYTES;
+            let history = g.channels() as u64 * (g.conv_width as u64 - 1) * BF16_BYTES;
+            (matrix + history) * self.layers_with(Mixer::Gdn) as u64
+        })
+    }
+}

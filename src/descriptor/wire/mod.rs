@@ -1,0 +1,13 @@
+//! The canonical JSON of a descriptor, written and read.
+//!
+//! One flat object: the dimensions of kinds that a model does not have are null, every key is
+//! there, in a fixed order and layout, so that a snapshot in version control changes exactly where
+//! the model does. The layout is part of the format only for writing: any strict JSON with the same
+//! keys reads.
+
+mod layout;
+mod read;
+mod write;
+
+/// Version of the schema; a reader refuses others.
+pub const SCHEMA_VERSION: u64 = 1;

@@ -1,0 +1,91 @@
+//! Writing.
+
+use super::{SCHEMA_VERSION, layout};
+use crate::descriptor::{Descriptor, Role, RopeScaling, RowPattern, Scope};
+use serde_json::{Map, Value, json};
+
+impl Descriptor {
+    /// The canonical JSON: every key, in a fixed order, laid out for people and for diffs.
+    pub fn to_json(&self) -> String {
+        layout::pretty(&self.to_value())
+    }
+
+    fn to_value(&self) -> Value {
+        let words = |words: Vec<&'static str>| Value::from(words);
+        let mut fields = Map::new();
+        let mut put = |key: &str, value: Value| {
+            fields.insert(key.to_owned(), value);
+        };
+        put("schema_version", SCHEMA_VERSION.into());
+        put("family", self.family.as_str().into());
+        put("hidden", self.hidden.into());
+        put("vocab", self.vocab.into());
+        put("max_position_tokens", self.max_position_tokens.into());
+        put("layer_mixers", words(self.layer_mixers.iter().map(|m| m.as_str()).collect()));
+        put("layer_ffns", words(self.layer_ffns.iter().map(|f| f.as_str()).collect()));
+        put("norm_style", self.norm_style.as_str().into());
+        put("norm_epsilon", self.norm_epsilon.into());
+        let a = self.attention.as_ref();
+        put("query_heads", a.map(|a| a.query_heads).into());
+        put("kv_heads", a.map(|a| a.kv_heads).into());
+        put("head_dim", a.map(|a| a.head_dim).into());
+        put("qk_norm", a.map(|a| a.qk_norm).into());
+        put("output_gate", a.map(|a| a.output_gate.as_str()).into());
+        put("rope_convention", a.map(|a| a.rope.convention.as_str()).into());
+        put("rope_theta", a.map(|a| a.rope.theta).into());
+        put("rotary_dim", a.map(|a| a.rope.rotary_dim).into());
+        put("rope_scaling", a.map(|a| scaling(&a.rope.scaling)).into());
+        let g = self.gdn.as_ref();
+        put("gdn_key_heads", g.map(|g| g.key_heads).into());
+        put("gdn_value_heads", g.map(|g| g.value_heads).into());
+        put("gdn_key_dim", g.map(|g| g.key_dim).into());
+        put("gdn_value_dim", g.map(|g| g.value_dim).into());
+        put("gdn_conv_width", g.map(|g| g.conv_width).into());
+        put("intermediate", self.intermediate.into());
+        put("end_tokens", self.end_tokens.clone().into());
+        put("roles", self.roles.iter().map(role).collect::<Vec<_>>().into());
+        Value::Object(fields)
+    }
+}
+
+fn scaling(scaling: &RopeScaling) -> Value {
+    match scaling {
+        RopeScaling::None {} => json!({ "kind": "none" }),
+        RopeScaling::Llama3 {
+            factor,
+            low_freq_factor,
+            high_freq_factor,
+            original_max_position_tokens,
+        } => json!({
+            "kind": "llama3",
+            "factor": factor,
+            "low_freq_factor": low_freq_factor,
+            "high_freq_factor": high_freq_factor,
+            "original_max_position_tokens": original_max_position_tokens,
+        }),
+    }
+}
+
+fn role(role: &Role) -> Value {
+    let views = role.views.iter().map(|view| {
+        let rows = match &view.rows {
+            RowPattern::All => json!("all"),
+            RowPattern::Blocks { start, block, stride, count } => {
+                json!({ "start": start, "block": block, "stride": stride, "count": count })
+            }
+        };
+        json!({ "tensor": view.tensor, "rows": rows })
+    });
+    json!({
+        "name": role.name.as_str(),
+        "layers": match &role.scope {
+            Scope::Model => Value::Null,
+            Scope::Layers(layers) => layers.clone().into(),
+        },
+        "shape": role.shape,
+        "shape_terms": role.shape_terms,
+        "shard": role.shard.as_str(),
+        "tied_to": role.tied_to.map(|t| t.as_str()),
+        "views": views.collect::<Vec<_>>(),
+    })
+}
