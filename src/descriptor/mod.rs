@@ -26,7 +26,7 @@ pub use model::{
     RopeScaling,
 };
 pub use role::{Role, RoleName, RowPattern, Scope, ShardRule, View};
-pub use source::{from_dir, tensor_index};
+pub use source::{from_dir, from_dir_with, tensor_index};
 pub use validate::Inconsistent;
 pub use wire::SCHEMA_VERSION;
 pub use word::Word;

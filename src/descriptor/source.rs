@@ -28,17 +28,27 @@ impl Descriptor {
 /// # Errors
 /// A file that cannot be read, and everything [`Descriptor::derive`] refuses.
 pub fn from_dir(dir: &Path) -> Result<Descriptor, DescriptorError> {
+    from_dir_with(dir, tensor_index(dir)?.as_ref())
+}
+
+/// As [`from_dir`], with tensor names that the caller has read (and checked) already.
+///
+/// # Errors
+/// As [`from_dir`].
+pub fn from_dir_with(
+    dir: &Path,
+    tensors: Option<&TensorIndex>,
+) -> Result<Descriptor, DescriptorError> {
     let config_path = dir.join("config.json");
     let config = read_limited(&config_path, CONFIG_LIMIT_BYTES)?;
     let generation_path = dir.join("generation_config.json");
     let generation = if_found(read_limited(&generation_path, CONFIG_LIMIT_BYTES))?;
-    let tensors = tensor_index(dir)?;
     let (config_name, generation_name) =
         (config_path.display().to_string(), generation_path.display().to_string());
     Descriptor::derive(&ConfigFiles {
         config: (&config_name, &config),
         generation_config: generation.as_deref().map(|bytes| (generation_name.as_str(), bytes)),
-        tensors: tensors.as_ref(),
+        tensors,
     })
 }
 

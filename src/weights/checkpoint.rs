@@ -2,6 +2,7 @@
 
 use super::header::TensorEntry;
 use super::{CheckpointError, shards};
+use crate::descriptor::TensorIndex;
 use memmap2::Mmap;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -71,6 +72,14 @@ impl Checkpoint {
     /// What is odd without being wrong; for a person, on stderr.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    /// The tensors' names, for a family adapter.
+    pub fn tensor_index(&self) -> TensorIndex {
+        TensorIndex {
+            file: self.main.display().to_string(),
+            names: self.tensors.keys().cloned().collect(),
+        }
     }
 
     pub(super) fn map_of(&self, name: &str) -> Option<(&Arc<Mmap>, &TensorEntry)> {

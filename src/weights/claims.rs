@@ -1,16 +1,12 @@
 //! Which rows of which tensors are used, and by whom: what is left over is a contradiction too.
 
 use super::error::quoted;
-use super::resolve::{label, tensor_name};
+use super::resolve::{label, stored_matrix, tensor_name};
 use super::{Checkpoint, CheckpointError, Rule};
-use crate::descriptor::{Descriptor, RoleName, Scope};
+use crate::descriptor::{Descriptor, RoleName, Scope, TensorIndex};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Tensors that a text engine skips: vision towers, and the multi-token-prediction head.
-const IGNORED_PREFIXES: [&str; 4] = ["model.visual.", "visual.", "mtp.", "model.mtp."];
-/// Buffers that old writers stored although they follow from the config.
-const IGNORED_SUFFIXES: [&str; 1] = ["rotary_emb.inv_freq"];
 /// The name under which Hugging Face files keep the head.
 const HEAD: &str = "lm_head.weight";
 
@@ -33,18 +29,12 @@ impl Claims {
             check_cover(checkpoint, name, rows)?;
         }
         for (name, _) in checkpoint.tensors() {
-            if !self.0.contains_key(name) && !is_ignored(name) {
+            if !self.0.contains_key(name) && !TensorIndex::is_skipped(name) {
                 check_unclaimed(checkpoint, descriptor, name)?;
             }
         }
         Ok(())
     }
-}
-
-/// Whether a tensor of this name is indexed and never read.
-pub(super) fn is_ignored(name: &str) -> bool {
-    IGNORED_PREFIXES.iter().any(|p| name.starts_with(p))
-        || IGNORED_SUFFIXES.iter().any(|s| name.ends_with(s))
 }
 
 fn check_cover(
@@ -65,8 +55,8 @@ fn check_cover(
         }
         (end, last) = (range.end, by);
     }
-    match checkpoint.tensor(name).and_then(|entry| entry.shape.first()) {
-        Some(&stored) if stored > end => refuse(format!("rows {end} to {stored} unused")),
+    match checkpoint.tensor(name).map(|entry| stored_matrix(&entry.shape).0) {
+        Some(stored) if stored > end => refuse(format!("rows {end} to {stored} unused")),
         _ => Ok(()),
     }
 }
@@ -93,13 +83,7 @@ fn check_unclaimed(
         });
     }
     let entry = checkpoint.tensor(name).map(|e| e.describe()).unwrap_or_default();
-    Err(error(checkpoint, name, Rule::UnclaimedTensor, format!("{entry} that no role uses")).help(
-        format!(
-            "ignored are names that start with {} or end in {}",
-            IGNORED_PREFIXES.join(", "),
-            IGNORED_SUFFIXES.join(", ")
-        ),
-    ))
+    Err(error(checkpoint, name, Rule::UnclaimedTensor, format!("{entry} that no role uses")))
 }
 
 /// A tied model may carry its head as a copy; a different one contradicts the flag.
@@ -141,44 +125,4 @@ fn role_of_other_layer(descriptor: &Descriptor, name: &str) -> Option<(RoleName,
 fn error(checkpoint: &Checkpoint, name: &str, rule: Rule, found: String) -> CheckpointError {
     let file = checkpoint.file_of(name).unwrap_or(checkpoint.main_file());
     CheckpointError::new(file, rule, found).tensor(name)
-}
-
-/// The candidate closest to `name`, if one is close enough to be a likely misspelling.
-pub(super) fn nearest<'a>(
-    name: &str,
-    candidates: impl Iterator<Item = &'a str>,
-) -> Option<&'a str> {
-    candidates
-        .map(|c| (distance(name, c), c))
-        .min()
-        .filter(|(d, _)| *d <= name.len() / 4)
-        .map(|(_, c)| c)
-}
-
-/// Levenshtein distance in bytes.
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.bytes().enumerate() {
-            let replaced = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_misspelt_name_finds_its_neighbour() {
-        let names = ["model.embed_tokens.weight", "model.norm.weight"];
-        let find = |name| nearest(name, names.into_iter());
-        assert_eq!(find("model.embed_token.weight"), Some("model.embed_tokens.weight"));
-        assert_eq!(find("something.else"), None);
-        assert_eq!(distance("kitten", "sitting"), 3);
-    }
 }

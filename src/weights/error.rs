@@ -1,16 +1,17 @@
 //! Why a checkpoint was refused.
 
 use super::Rule;
+use crate::units;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// Where in a file a rule was broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Position {
+pub enum Place {
     /// Byte of the file, from 0 (headers).
     Byte(u64),
-    /// Line and column, from 1, in characters (index files).
-    LineColumn { line: usize, column: usize },
+    /// Line and column (index files).
+    Text(units::Position),
 }
 
 /// A refusal: file, position, tensor, rule, what was expected and what was found.
@@ -21,7 +22,7 @@ pub enum Position {
 pub struct CheckpointError {
     pub rule: Rule,
     pub file: PathBuf,
-    pub position: Option<Position>,
+    pub position: Option<Place>,
     pub tensor: Option<String>,
     /// What the rule asks of this file or tensor in particular, where that says more than the
     /// rule's own sentence.
@@ -49,7 +50,7 @@ impl CheckpointError {
         }
     }
 
-    pub(super) fn at(mut self, position: Position) -> CheckpointError {
+    pub(super) fn at(mut self, position: Place) -> CheckpointError {
         self.position = Some(position);
         self
     }
@@ -95,8 +96,8 @@ impl fmt::Display for CheckpointError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.file.display())?;
         match self.position {
-            Some(Position::Byte(byte)) => write!(f, ": byte {byte}")?,
-            Some(Position::LineColumn { line, column }) => write!(f, ":{line}:{column}")?,
+            Some(Place::Byte(byte)) => write!(f, ": byte {byte}")?,
+            Some(Place::Text(position)) => write!(f, ":{position}")?,
             None => {}
         }
         if let Some(tensor) = &self.tensor {

@@ -6,7 +6,7 @@
 
 use super::error::quoted;
 use super::json::{JsonError, Reader};
-use super::{CheckpointError, Position, Rule};
+use super::{CheckpointError, Place, Rule};
 use crate::tensor::DType;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -63,7 +63,7 @@ pub(super) fn parse(file: &Path, bytes: &[u8]) -> Result<Header, CheckpointError
     let (header, data) = rest.split_at(length as usize);
     let text = std::str::from_utf8(header).map_err(|e| {
         refuse(Rule::Utf8, "an invalid byte sequence".into())
-            .at(Position::Byte(8 + e.valid_up_to() as u64))
+            .at(Place::Byte(8 + e.valid_up_to() as u64))
     })?;
     let mut header = read(text, 8 + length as usize).map_err(|e| located(file, e))?;
     check_ranges(file, &mut header, 8 + length as usize, data.len())?;
@@ -74,7 +74,7 @@ fn located(file: &Path, error: JsonError) -> CheckpointError {
     CheckpointError {
         rule: error.rule,
         file: file.to_owned(),
-        position: Some(Position::Byte(8 + error.offset as u64)),
+        position: Some(Place::Byte(8 + error.offset as u64)),
         tensor: error.tensor,
         expected: error.expected,
         found: error.found,

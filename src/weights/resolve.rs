@@ -6,6 +6,7 @@ use super::header::TensorEntry;
 use super::{Checkpoint, CheckpointError, Rule};
 use crate::descriptor::{Descriptor, Role, RoleName, RowPattern, Scope};
 use crate::tensor::DType;
+use crate::units::nearest;
 use std::ops::Range;
 
 /// A logical weight and the stored rows that make it up.
@@ -75,6 +76,15 @@ pub(super) fn matrix(shape: &[usize]) -> (usize, usize) {
     }
 }
 
+/// The extents of a stored tensor as views count them: columns are the last axis, a vector has one
+/// element in each row.
+pub(super) fn stored_matrix(shape: &[usize]) -> (usize, usize) {
+    match shape {
+        [outer @ .., cols] if !outer.is_empty() => (outer.iter().product(), *cols),
+        _ => (shape.iter().product(), 1),
+    }
+}
+
 struct Instance<'a> {
     checkpoint: &'a Checkpoint,
     descriptor: &'a Descriptor,
@@ -94,7 +104,7 @@ impl Instance<'_> {
             self.check_dtype(&name, entry, &dtype)?;
             dtype.get_or_insert_with(|| (entry.dtype, name.clone()));
             let ranges = self.rows_of_view(&name, entry, &view.rows)?;
-            let row_bytes = entry.size_bytes.checked_div(entry.shape[0]).unwrap_or(0);
+            let row_bytes = stored_matrix(&entry.shape).1 * entry.dtype.size_bytes();
             for range in ranges {
                 rows_found += range.len();
                 let bytes = range.start * row_bytes..range.end * row_bytes;
@@ -102,7 +112,7 @@ impl Instance<'_> {
                 parts.push(Part { tensor: name.clone(), bytes });
             }
         }
-        let wanted = self.role.shape.first().copied().unwrap_or(1);
+        let (wanted, _) = stored_matrix(&self.role.shape);
         match dtype {
             Some((dtype, _)) if rows_found == wanted => {
                 let (role, layer) = (self.role.name, self.layer);
@@ -123,15 +133,16 @@ impl Instance<'_> {
         entry: &TensorEntry,
         pattern: &RowPattern,
     ) -> Result<Vec<Range<usize>>, CheckpointError> {
-        // Extents of 1 behind the first carry no information (a depthwise convolution is stored as
-        // [channels, 1, taps]).
-        let inner = |shape: &[usize]| -> Vec<usize> {
-            shape.iter().skip(1).copied().filter(|e| *e != 1).collect()
+        let (stored_rows, stored_cols) = stored_matrix(&entry.shape);
+        let (_, cols) = stored_matrix(&self.role.shape);
+        let whole = self.role.views.len() == 1 && *pattern == RowPattern::All;
+        // Extents of 1 inside carry no information: a depthwise convolution is stored as
+        // [channels, 1, taps].
+        let squeezed = |shape: &[usize]| -> Vec<usize> {
+            let (first, inner) = shape.split_at(shape.len().min(1));
+            first.iter().chain(inner.iter().filter(|e| **e != 1)).copied().collect()
         };
-        let Some(&stored_rows) = entry.shape.first() else {
-            return Err(self.shape_error(name, entry));
-        };
-        if inner(&entry.shape) != inner(&self.role.shape) {
+        if stored_cols != cols || (whole && squeezed(&entry.shape) != squeezed(&self.role.shape)) {
             return Err(self.shape_error(name, entry));
         }
         let ranges = pattern_ranges(pattern, stored_rows).ok_or_else(|| {
@@ -139,7 +150,7 @@ impl Instance<'_> {
         })?;
         let alone = self.role.views.len() == 1;
         let count: usize = ranges.iter().map(Range::len).sum();
-        if alone && self.role.shape.first() != Some(&count) {
+        if alone && stored_matrix(&self.role.shape).0 != count {
             return Err(self.shape_error(name, entry));
         }
         Ok(ranges)
@@ -176,7 +187,7 @@ impl Instance<'_> {
             .tensor(name)
             .expected(format!("{} {:?}", self.label(), self.role.shape));
         let names = self.checkpoint.tensors().map(|(n, _)| n);
-        match super::claims::nearest(name, names) {
+        match nearest(name, names) {
             Some(near) => error.help(format!("the nearest name is {}", quoted(near))),
             None => error,
         }
@@ -201,8 +212,8 @@ impl Instance<'_> {
             .collect();
         let head_axis = match self.role.name {
             Embed | LmHead if differs == [0] => {
-                let help = format!("vocab_size would have to be {}", found[0]);
-                return (Rule::Vocabulary, Some(help));
+                let help = found.first().map(|rows| format!("vocab_size {rows} would fit"));
+                return (Rule::Vocabulary, help);
             }
             AttnQ | AttnK | AttnV | AttnQNorm | AttnKNorm => 0,
             AttnO => 1,
@@ -212,7 +223,8 @@ impl Instance<'_> {
         else {
             return (Rule::RoleShape, None);
         };
-        let blocks = wanted[head_axis].checked_div(attention.head_dim).unwrap_or(0);
+        let wanted = wanted.get(head_axis).copied().unwrap_or(0);
+        let blocks = wanted.checked_div(attention.head_dim).unwrap_or(0);
         let fits = found.get(head_axis).filter(|e| blocks > 0 && e.is_multiple_of(blocks));
         (Rule::HeadDim, fits.map(|e| format!("head_dim {} would fit", e / blocks)))
     }

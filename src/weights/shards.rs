@@ -3,7 +3,8 @@
 use super::error::quoted;
 use super::file::{self, MappedFile};
 use super::json::{JsonError, Reader};
-use super::{CheckpointError, Position, Rule};
+use super::{CheckpointError, Place, Rule};
+use crate::units::Position;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -148,7 +149,7 @@ fn read_index(path: &Path) -> Result<Index, CheckpointError> {
 fn parse_index(path: &Path, bytes: &[u8]) -> Result<Index, CheckpointError> {
     let text = std::str::from_utf8(bytes).map_err(|e| {
         CheckpointError::new(path, Rule::Utf8, "an invalid byte sequence")
-            .at(Position::Byte(e.valid_up_to() as u64))
+            .at(Place::Byte(e.valid_up_to() as u64))
     })?;
     index_of(text).map_err(|error| CheckpointError {
         rule: error.rule,
@@ -243,11 +244,11 @@ fn file_name(path: &Path) -> &str {
     path.file_name().and_then(|n| n.to_str()).unwrap_or_default()
 }
 
-fn line_column(text: &str, offset: usize) -> Position {
+fn line_column(text: &str, offset: usize) -> Place {
     let before = &text[..offset];
     let line = before.matches('\n').count() + 1;
     let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
-    Position::LineColumn { line, column }
+    Place::Text(Position { line, column })
 }
 
 #[cfg(test)]
@@ -277,7 +278,7 @@ mod tests {
     fn index_errors_have_line_and_column() {
         let text = "{\n \"weight_map\": {\n  \"é\": 3\n }\n}";
         let error = parse_index(Path::new("i"), text.as_bytes()).unwrap_err();
-        assert_eq!(error.position, Some(Position::LineColumn { line: 3, column: 8 }));
+        assert_eq!(error.position, Some(Place::Text(Position { line: 3, column: 8 })));
         assert_eq!(error.tensor.as_deref(), Some("é"));
     }
 }

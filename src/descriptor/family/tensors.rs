@@ -21,6 +21,12 @@ const SKIPPED: &[&str] = &["model.visual.", "visual.", "mtp."];
 const DERIVED: &str = ".rotary_emb.inv_freq";
 
 impl TensorIndex {
+    /// Whether a tensor of this name is indexed and never read: vision towers, multi-token
+    /// prediction, and buffers that follow from the config.
+    pub fn is_skipped(name: &str) -> bool {
+        name.ends_with(DERIVED) || SKIPPED.iter().any(|skipped| name.starts_with(skipped))
+    }
+
     /// Whether the checkpoint has an output head of its own.
     pub(super) fn has_head(&self) -> bool {
         self.names.contains(HEAD)
@@ -78,9 +84,7 @@ impl TensorIndex {
                 None => refusal,
             });
         }
-        let unclaimed = self.names.difference(&needed).find(|name| {
-            !name.ends_with(DERIVED) && !SKIPPED.iter().any(|skipped| name.starts_with(skipped))
-        });
+        let unclaimed = self.names.difference(&needed).find(|n| !TensorIndex::is_skipped(n));
         match unclaimed {
             Some(name) => Err(Refusal::of_file(
                 &self.file,
