@@ -1,11 +1,18 @@
 //! Devices and the regions they execute.
 
+mod model;
 mod plan;
 mod policy;
 mod region;
+mod taps;
 
 pub mod cpu;
 
+pub use model::{
+    Binding, CacheSpec, DeviceModel, Fault, GdnSpec, RowOutput, RowWant, Span, State, StateTensor,
+    Step, TruncateError,
+};
 pub use plan::{Buf, BufferSpec, NormWeight, Op, OpKind, Plan, WeightRef};
 pub use policy::{DeviceKind, Policy, PolicyError};
 pub use region::Region;
+pub use taps::{Tap, Taps};

@@ -3,8 +3,9 @@
 //! A flat list of ops over named row buffers. The engine lowers a descriptor to it; backends walk
 //! it; fusions rewrite it; taps are its edges; the manifest prints its bindings.
 
-use super::Region;
-use crate::descriptor::{NormStyle, RoleName};
+use super::{CacheSpec, GdnSpec, Region};
+use crate::descriptor::{NormStyle, RoleName, Rope};
+use std::collections::BTreeSet;
 
 /// Index of a row buffer of the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -38,8 +39,8 @@ pub struct Op {
     pub kind: OpKind,
     /// The layer it belongs to, if any.
     pub layer: Option<usize>,
-    /// Names under which its output can be captured.
-    pub taps: Vec<String>,
+    /// Names under which a buffer can be captured once the operation is done.
+    pub taps: Vec<(String, Buf)>,
 }
 
 /// What an operation does. Buffers named `out` are written, others only read unless documented.
@@ -113,6 +114,7 @@ pub enum OpKind {
     },
     /// Splits `qkv` and normalises: unit q and k rows, value rows, log decay and beta.
     GdnPrepare {
+        slot: usize,
         qkv: Buf,
         a: Buf,
         b: Buf,
@@ -145,7 +147,7 @@ pub enum OpKind {
         up: Buf,
         out: Buf,
     },
-    /// Final norm and head run on the rows whose output was asked for.
+    /// FP32 out.
     GemmF32 {
         x: Buf,
         weight: WeightRef,
@@ -192,8 +194,31 @@ pub struct Plan {
     pub final_hidden: Buf,
     /// FP32 logits (in `head_ops`).
     pub logits: Buf,
-    /// Layers with an attention cache, by slot.
-    pub attention_slots: Vec<usize>,
-    /// Layers with gated-delta-net state, by slot.
-    pub gdn_slots: Vec<usize>,
+    /// Attention caches, by slot.
+    pub attention_slots: Vec<CacheSpec>,
+    /// Gated-delta-net states, by slot.
+    pub gdn_slots: Vec<GdnSpec>,
+    /// The rotary embedding of `Rope` operations.
+    pub rope: Option<Rope>,
+}
+
+impl Plan {
+    /// Every operation in order.
+    pub fn all_ops(&self) -> impl Iterator<Item = &Op> {
+        self.ops.iter().chain(&self.head_ops)
+    }
+
+    /// The regions that the plan reaches. `gdn_commit` runs inside `gdn_core`.
+    pub fn regions(&self) -> BTreeSet<Region> {
+        let mut regions: BTreeSet<Region> = self.all_ops().map(|op| op.kind.region()).collect();
+        if regions.contains(&Region::GdnCore) {
+            regions.insert(Region::GdnCommit);
+        }
+        regions
+    }
+
+    /// Every name that can be captured.
+    pub fn tap_names(&self) -> BTreeSet<String> {
+        self.all_ops().flat_map(|op| op.taps.iter().map(|(name, _)| name.clone())).collect()
+    }
 }

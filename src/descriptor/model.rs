@@ -125,7 +125,7 @@ pub enum RopeScaling {
 }
 
 /// Gated delta net (linear attention with a delta rule and a decay).
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GatedDeltaNet {
     pub key_heads: usize,
     pub value_heads: usize,

@@ -1,20 +1,7 @@
 //! What one step does: entries of sequences, tokens and wanted rows.
 
-/// What is wanted of one row (one token position).
-#[derive(Clone, Debug, PartialEq)]
-pub enum RowWant {
-    Nothing,
-    /// The arg-max id (lowest on ties).
-    Greedy,
-    /// log p of these ids, natural log, computed in FP64 from the FP32 logits.
-    LogProbOf(Vec<u32>),
-    /// The n largest logits with their ids, falling; lowest id first on ties.
-    Top(usize),
-    /// The whole row of FP32 logits.
-    Logits,
-    /// The row after the final norm.
-    Hidden,
-}
+use super::Sequence;
+use crate::backend::{RowOutput, RowWant};
 
 /// What is wanted of an entry's rows.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,17 +14,6 @@ pub enum Want {
     Every(RowWant),
     /// One per row.
     Rows(Vec<RowWant>),
-}
-
-/// What one row gave.
-#[derive(Clone, Debug, PartialEq)]
-pub enum RowOutput {
-    Nothing,
-    Greedy(u32),
-    LogProbs(Vec<f64>),
-    Top(Vec<(u32, f32)>),
-    Logits(Vec<f32>),
-    Hidden(Vec<f32>),
 }
 
 /// What an entry gave: one item per row, in order.
@@ -71,8 +47,44 @@ impl Output {
 
 /// One sequence's part of a step.
 #[derive(Debug)]
-pub struct Entry<'a, S> {
-    pub sequence: &'a mut S,
+pub struct Entry<'a> {
+    pub sequence: &'a mut Sequence,
     pub tokens: &'a [u32],
     pub want: Want,
+}
+
+/// The entries of one step. A single request is the case of one entry.
+#[derive(Debug, Default)]
+pub struct Batch<'a> {
+    pub entries: Vec<Entry<'a>>,
+}
+
+impl<'a> Batch<'a> {
+    /// An empty batch.
+    pub fn new() -> Batch<'a> {
+        Batch::default()
+    }
+
+    /// Adds an entry.
+    pub fn push(&mut self, sequence: &'a mut Sequence, tokens: &'a [u32], want: Want) {
+        self.entries.push(Entry { sequence, tokens, want });
+    }
+}
+
+impl Want {
+    /// What is wanted of each of `rows` rows, or `None` if an explicit list has another length.
+    pub(super) fn rows(&self, rows: usize) -> Option<Vec<RowWant>> {
+        match self {
+            Want::Nothing => Some(vec![RowWant::Nothing; rows]),
+            Want::Last(want) => {
+                let mut all = vec![RowWant::Nothing; rows];
+                if let Some(last) = all.last_mut() {
+                    last.clone_from(want);
+                }
+                Some(all)
+            }
+            Want::Every(want) => Some(vec![want.clone(); rows]),
+            Want::Rows(wants) => (wants.len() == rows).then(|| wants.clone()),
+        }
+    }
 }

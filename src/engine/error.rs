@@ -39,6 +39,8 @@ pub enum SequenceError {
     Checkpoint { reason: String },
     #[error("memory limit of {limit_bytes} bytes reached: {needed_bytes} more are needed")]
     OutOfMemory { needed_bytes: u64, limit_bytes: u64 },
+    #[error("the logits of position {position} are not finite; reset the sequence")]
+    NonFinite { position: usize },
     #[error("the device failed in region `{region}`: {message}")]
     DeviceFault { region: String, message: String },
 }

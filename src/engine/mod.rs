@@ -1,7 +1,19 @@
 //! The engine: owns weights, plan and policy; executes batches over sequences.
+//!
+//! One call does all forward work: [`Engine::forward`] over a [`Batch`] whose entries are exclusive
+//! sequences. Prefill, decode and verification are thin names for it.
 
 mod batch;
+mod check;
+#[expect(clippy::module_inception, reason = "the type is the module's idea")]
+mod engine;
 mod error;
+mod lower;
+mod meter;
+mod sequence;
 
-pub use batch::{Entry, Output, RowOutput, RowWant, Want};
+pub use crate::backend::{RowOutput, RowWant, StateTensor, Tap, Taps};
+pub use batch::{Batch, Entry, Output, Want};
+pub use engine::{Engine, EngineOptions};
 pub use error::{EngineError, SequenceError};
+pub use sequence::{Checkpoint, Sequence};

@@ -5,9 +5,11 @@ mod difference;
 mod dtype;
 mod math64;
 mod shared;
+mod trig64;
 
 pub use bf16::{bf16_bits, bf16_from_bits, round_bf16};
 pub use difference::{Difference, LengthMismatch};
 pub use dtype::DType;
 pub use math64::{exp64, ln64};
 pub use shared::{Element, Shared, Storage, Weight};
+pub use trig64::sin_cos64;

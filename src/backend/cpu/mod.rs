@@ -1,9 +1,41 @@
 //! The CPU backend: the embedded default and the oracle.
+//!
+//! One module per region, each stating its numerics; [`CpuModel`] walks a plan. Every kernel is
+//! portable code compiled for several instruction sets that all give the same bits (`isa`).
 
+mod attention_core;
+mod bindings;
+mod buffers;
+mod elementwise;
+mod exec;
+mod gdn_conv1d;
+mod gdn_core;
+mod gdn_gated_norm;
+mod gdn_prepare;
+mod gdn_state;
+mod gemm;
+mod head;
+mod isa;
+mod lanes;
 mod log_softmax;
+mod math;
+mod model;
+mod rms_norm;
+mod rope;
+mod rows;
 mod sampler;
 mod softmax64;
+mod state;
+mod weighted_rows;
 
+pub use attention_core::BLOCK_TOKENS;
+pub use buffers::Buffers;
+pub use gdn_core::{MAX_KEY_DIM, MAX_VALUE_DIM};
+pub use gdn_prepare::{L2_EPSILON, LEAST_LOG_DECAY};
+pub use gdn_state::{GROUP_TOKENS, VERIFY_WINDOW_TOKENS};
+pub use gemm::segments;
+pub use isa::{Isa, Level};
 pub use log_softmax::log_softmax;
+pub use model::{CpuModel, CpuOptions};
 pub use sampler::{SAMPLER, SAMPLER_VERSION, greedy, sample};
 pub use softmax64::{LogitsError, SOFTMAX_BLOCK_IDS, Softmax64, check_logits};

@@ -1,0 +1,136 @@
+//! Region `attention_core`: softmax attention over the paged cache.
+//!
+//! # Numerics
+//! Keys are cut at absolute multiples of [`BLOCK_TOKENS`]. A block yields its maximum score m, the
+//! sum l of exp(score − m) (16 lanes by key index) and the accumulator Σ exp(score − m)·v (keys
+//! ascending), all FP32; a score is (q·k, 16 lanes) × scale. Blocks merge in ascending order:
+//! m' = max(m, m_b), a = exp(m − m'), b = exp(m_b − m'), l' = l·a + l_b·b, acc' = acc·a + acc_b·b.
+//! The result acc / l is rounded once. A row's bits depend on its query, its position and the cached
+//! keys and values alone, in prefill, split prefill and decode alike.
+
+use super::isa::multiversion;
+use super::lanes::{Widen, dot, sum};
+use super::math::exp;
+use super::state::{AttentionCache, Page};
+use super::weighted_rows::add_weighted_rows;
+use crate::backend::cpu::Isa;
+use crate::tensor::round_bf16;
+use rayon::prelude::*;
+
+/// Keys of one block, and of one cache page.
+pub const BLOCK_TOKENS: usize = 256;
+
+/// Dimensions of one attention.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    pub(super) heads: usize,
+    pub(super) kv_heads: usize,
+    pub(super) head_dim: usize,
+    pub(super) scale: f32,
+    pub(super) round: bool,
+}
+
+/// Attends every query row (`rows × heads·head_dim`, the first at `position`) to the keys up to and
+/// including its own position, which the cache must hold already.
+pub(super) fn attention_core(
+    isa: Isa,
+    q: &[f32],
+    cache: &AttentionCache,
+    position: usize,
+    shape: Shape,
+    out: &mut [f32],
+) {
+    out.par_chunks_exact_mut(shape.head_dim).enumerate().for_each_init(
+        Scratch::default,
+        |s, (i, out)| {
+            let (row, head) = (i / shape.heads, i % shape.heads);
+            let q = &q[i * shape.head_dim..][..shape.head_dim];
+            let keys = position + row + 1;
+            match cache {
+                AttentionCache::Bf16(pages) => one_row(isa, q, pages, keys, head, shape, s, out),
+                AttentionCache::F32(pages) => one_row(isa, q, pages, keys, head, shape, s, out),
+            }
+        },
+    );
+}
+
+#[derive(Default)]
+struct Scratch {
+    scores: Vec<f32>,
+    block: Vec<f32>,
+}
+
+#[expect(clippy::too_many_arguments, reason = "a kernel names every operand")]
+fn one_row<E: Widen>(
+    isa: Isa,
+    q: &[f32],
+    pages: &[Page<E>],
+    keys: usize,
+    head: usize,
+    shape: Shape,
+    scratch: &mut Scratch,
+    out: &mut [f32],
+) {
+    let kv_head = head / (shape.heads / shape.kv_heads);
+    let (mut max, mut total) = (0.0, 0.0);
+    scratch.block.resize(shape.head_dim, 0.0);
+    for (b, page) in pages.iter().take(keys.div_ceil(BLOCK_TOKENS)).enumerate() {
+        let n = (keys - b * BLOCK_TOKENS).min(BLOCK_TOKENS);
+        let (k, v) = (page.keys(kv_head), page.values(kv_head));
+        scratch.scores.resize(n, 0.0);
+        let target = if b == 0 { &mut *out } else { &mut scratch.block[..] };
+        let (m, l) = block(isa, q, k, v, shape.scale, &mut scratch.scores, target);
+        if b == 0 {
+            (max, total) = (m, l);
+        } else {
+            merge(isa, (&mut max, &mut total, &mut *out), (m, l, &scratch.block));
+        }
+    }
+    for o in out.iter_mut() {
+        let value = *o / total;
+        *o = if shape.round { round_bf16(value) } else { value };
+    }
+}
+
+multiversion! {
+    /// One block: scores, maximum, sum and accumulator.
+    fn block<E: Widen> = block_body(q: &[f32], k: &[E], v: &[E], scale: f32, scores: &mut [f32], acc: &mut [f32]) -> (f32, f32);
+    /// Merges a block into the running result.
+    fn merge = merge_body(running: (&mut f32, &mut f32, &mut [f32]), block: (f32, f32, &[f32]));
+}
+
+#[inline(always)]
+fn block_body<E: Widen>(
+    q: &[f32],
+    k: &[E],
+    v: &[E],
+    scale: f32,
+    scores: &mut [f32],
+    acc: &mut [f32],
+) -> (f32, f32) {
+    let head_dim = q.len();
+    let mut max = f32::NEG_INFINITY;
+    for (score, k) in scores.iter_mut().zip(k.chunks_exact(head_dim)) {
+        *score = dot(q, k) * scale;
+        max = if *score > max { *score } else { max };
+    }
+    for score in scores.iter_mut() {
+        *score = exp(*score - max);
+    }
+    acc.fill(0.0);
+    add_weighted_rows(scores, v, acc);
+    (max, sum(scores))
+}
+
+#[inline(always)]
+fn merge_body(running: (&mut f32, &mut f32, &mut [f32]), block: (f32, f32, &[f32])) {
+    let (max, total, acc) = running;
+    let (block_max, block_total, block_acc) = block;
+    let joint = if block_max > *max { block_max } else { *max };
+    let (a, b) = (exp(*max - joint), exp(block_max - joint));
+    *max = joint;
+    *total = *total * a + block_total * b;
+    for (x, y) in acc.iter_mut().zip(block_acc) {
+        *x = *x * a + y * b;
+    }
+}

@@ -1,0 +1,255 @@
+//! Walks operations of a plan.
+
+use super::attention_core::{self, attention_core};
+use super::buffers::Buffers;
+use super::elementwise::{
+    attention_output_gate, embedding, gdn_conv_silu, q_gate_split, residual_add, silu_mul,
+};
+use super::gdn_conv1d::gdn_conv1d;
+use super::gdn_core::{Inputs, gdn_core};
+use super::gdn_gated_norm::{GatedNorm, gdn_gated_norm};
+use super::gdn_prepare::{Prepared, gdn_prepare};
+use super::gemm::gemm;
+use super::rms_norm::{Norm, per_head_norm, rms_norm};
+use super::rope::{Frequencies, Table, rope};
+use super::state::CpuState;
+use crate::backend::cpu::Isa;
+use crate::backend::{CacheSpec, GdnSpec, NormWeight, OpKind, Plan, Region, Span, WeightRef};
+use crate::descriptor::RoleName;
+use crate::tensor::{Storage, Weight};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Weights and constants that operations use.
+#[derive(Debug)]
+pub(super) struct Executor {
+    matrices: HashMap<WeightRef, Weight>,
+    /// Vectors widened to FP32; convolution weights transposed to `[tap][channel]`.
+    vectors: HashMap<WeightRef, Vec<f32>>,
+    frequencies: Option<Frequencies>,
+    attention_slots: Vec<CacheSpec>,
+    gdn_slots: Vec<GdnSpec>,
+    pub(super) isa: Isa,
+    round: bool,
+    /// Index into [`Region::ALL`] of the operation under way, to attribute a fault.
+    current: AtomicUsize,
+}
+
+/// What all operations of one step share.
+#[derive(Debug)]
+pub(super) struct Context<'a> {
+    tokens: &'a [u32],
+    spans: &'a [Span],
+    rope: Option<Table>,
+}
+
+impl<'a> Context<'a> {
+    /// The context of rows that belong to `spans`.
+    pub(super) fn new(executor: &Executor, tokens: &'a [u32], spans: &'a [Span]) -> Context<'a> {
+        let positions: Vec<usize> =
+            spans.iter().flat_map(|s| s.position..s.position + s.rows.len()).collect();
+        let rope = executor.frequencies.as_ref().map(|f| f.table(&positions, executor.round));
+        Context { tokens, spans, rope }
+    }
+}
+
+impl Executor {
+    /// Binds the weights that a plan names.
+    pub(super) fn new(
+        plan: &Plan,
+        matrices: HashMap<WeightRef, Weight>,
+        frequencies: Option<Frequencies>,
+        isa: Isa,
+        round: bool,
+    ) -> Executor {
+        let vectors = matrices
+            .iter()
+            .filter(|(r, w)| w.rows == 1 || r.role == RoleName::GdnConv)
+            .map(|(r, w)| {
+                let values = w.to_f32();
+                let transposed = r.role == RoleName::GdnConv;
+                (*r, if transposed { transpose(&values, w.cols) } else { values })
+            })
+            .collect();
+        Executor {
+            matrices,
+            vectors,
+            frequencies,
+            attention_slots: plan.attention_slots.clone(),
+            gdn_slots: plan.gdn_slots.clone(),
+            isa,
+            round,
+            current: AtomicUsize::new(0),
+        }
+    }
+
+    /// The region that was last started.
+    pub(super) fn current_region(&self) -> String {
+        Region::ALL[self.current.load(Ordering::Relaxed)].name().to_owned()
+    }
+
+    /// Executes one operation over all rows of a step; `states[i]` belongs to span i.
+    pub(super) fn run(
+        &self,
+        op: &OpKind,
+        context: &Context<'_>,
+        b: &mut Buffers,
+        states: &mut [&mut CpuState],
+    ) {
+        let region = op.region();
+        let index = Region::ALL.iter().position(|r| *r == region).unwrap_or_default();
+        self.current.store(index, Ordering::Relaxed);
+        let (isa, round) = (self.isa, self.round);
+        match *op {
+            OpKind::Embedding { weight, out } => {
+                embedding(context.tokens, &self.matrices[&weight], round, b.get_mut(out));
+            }
+            OpKind::RmsNorm { x, norm, out } => {
+                b.with(out, |out, b| rms_norm(isa, b.get(x), self.norm(&norm), out));
+            }
+            OpKind::PerHeadNorm { x, norm, .. } => {
+                let width = b.width(x);
+                per_head_norm(isa, b.get_mut(x), width, self.norm(&norm));
+            }
+            OpKind::Gemm { x, weight, out } => {
+                b.with(out, |out, b| gemm(isa, b.get(x), &self.matrices[&weight], out, round));
+            }
+            OpKind::GemmF32 { x, weight, out } => {
+                b.with(out, |out, b| gemm(isa, b.get(x), &self.matrices[&weight], out, false));
+            }
+            OpKind::ResidualAdd { residual, x } => {
+                let width = b.width(residual);
+                b.with(residual, |r, b| residual_add(isa, r, b.get(x), width, round));
+            }
+            OpKind::QGateSplit { x, heads, head_dim, q, gate } => {
+                let mut gates = b.take(gate);
+                b.with(q, |q, b| q_gate_split(b.get(x), heads, head_dim, q, &mut gates));
+                b.put(gate, gates);
+            }
+            OpKind::Rope { x, heads, head_dim } => {
+                let table = context.rope.as_ref().expect("a plan with rope has frequencies");
+                rope(b.get_mut(x), heads, head_dim, table, round);
+            }
+            OpKind::KvWrite { k, v, slot } => {
+                let spec = &self.attention_slots[slot];
+                let width = spec.kv_heads * spec.head_dim;
+                for (span, state) in context.spans.iter().zip(states) {
+                    let rows = span.rows.start * width..span.rows.end * width;
+                    let (k, v) = (&b.get(k)[rows.clone()], &b.get(v)[rows]);
+                    state.attention[slot].write(spec, span.position, k, v);
+                }
+            }
+            OpKind::AttentionCore { q, slot, heads, out } => {
+                let spec = self.attention_slots[slot];
+                let shape = attention_core::Shape {
+                    heads,
+                    kv_heads: spec.kv_heads,
+                    head_dim: spec.head_dim,
+                    scale: 1.0 / (spec.head_dim as f32).sqrt(),
+                    round,
+                };
+                let width = heads * spec.head_dim;
+                b.with(out, |out, b| {
+                    for (span, state) in context.spans.iter().zip(states) {
+                        let rows = span.rows.start * width..span.rows.end * width;
+                        let (q, out) = (&b.get(q)[rows.clone()], &mut out[rows]);
+                        let cache = &state.attention[slot];
+                        attention_core(isa, q, cache, span.position, shape, out);
+                    }
+                });
+            }
+            OpKind::AttentionOutputGate { x, gate } => {
+                let width = b.width(x);
+                b.with(x, |x, b| attention_output_gate(isa, x, b.get(gate), width, round));
+            }
+            OpKind::GdnConv1d { x, weight, slot, out } => {
+                let width = b.width(x);
+                let taps = &self.vectors[&weight];
+                b.with(out, |out, b| {
+                    for (span, state) in context.spans.iter().zip(states) {
+                        let rows = span.rows.start * width..span.rows.end * width;
+                        let (x, out) = (&b.get(x)[rows.clone()], &mut out[rows]);
+                        let state = &mut state.gdn[slot];
+                        gdn_conv1d(isa, x, taps, span.position, state, round, out);
+                    }
+                });
+            }
+            OpKind::GdnConvSilu { x } => {
+                let width = b.width(x);
+                gdn_conv_silu(isa, b.get_mut(x), width, round);
+            }
+            OpKind::GdnPrepare {
+                slot,
+                qkv,
+                a,
+                b: rate,
+                a_log,
+                dt_bias,
+                q,
+                k,
+                v,
+                log_decay,
+                beta,
+            } => {
+                let mut outs = [q, k, v, log_decay, beta].map(|buf| b.take(buf));
+                let [q_out, k_out, v_out, g_out, beta_out] = &mut outs;
+                let out =
+                    Prepared { q: q_out, k: k_out, v: v_out, log_decay: g_out, beta: beta_out };
+                let (a_log, dt_bias) = (&self.vectors[&a_log], &self.vectors[&dt_bias]);
+                let dims = self.gdn_slots[slot].dims;
+                let (qkv, a, rate) = (b.get(qkv), b.get(a), b.get(rate));
+                gdn_prepare(isa, dims, qkv, a, rate, a_log, dt_bias, round, out);
+                for (buf, data) in [q, k, v, log_decay, beta].into_iter().zip(outs) {
+                    b.put(buf, data);
+                }
+            }
+            OpKind::GdnCore { q, k, v, log_decay, beta, slot, out } => {
+                let widths = [q, k, v, log_decay, beta, out].map(|buf| b.width(buf));
+                b.with(out, |out, b| {
+                    for (span, state) in context.spans.iter().zip(states) {
+                        let rows =
+                            |i: usize| span.rows.start * widths[i]..span.rows.end * widths[i];
+                        let inputs = Inputs {
+                            q: &b.get(q)[rows(0)],
+                            k: &b.get(k)[rows(1)],
+                            v: &b.get(v)[rows(2)],
+                            log_decay: &b.get(log_decay)[rows(3)],
+                            beta: &b.get(beta)[rows(4)],
+                        };
+                        let state = &mut state.gdn[slot];
+                        gdn_core(isa, inputs, span.position, state, round, &mut out[rows(5)]);
+                    }
+                });
+            }
+            OpKind::GdnGatedNorm { x, z, norm } => {
+                let width = b.width(x);
+                let weight = &self.matrices[&norm.weight];
+                let norm = GatedNorm {
+                    weight: &self.vectors[&norm.weight],
+                    weight_is_bf16: matches!(weight.storage, Storage::Bf16(_)),
+                    epsilon: norm.epsilon,
+                    round,
+                };
+                b.with(x, |x, b| gdn_gated_norm(isa, x, b.get(z), width, norm));
+            }
+            OpKind::SiluMul { gate, up, out } => {
+                let width = b.width(out);
+                b.with(out, |out, b| silu_mul(isa, b.get(gate), b.get(up), width, round, out));
+            }
+        }
+    }
+
+    fn norm(&self, norm: &NormWeight) -> Norm<'_> {
+        Norm {
+            weight: &self.vectors[&norm.weight],
+            style: norm.style,
+            epsilon: norm.epsilon,
+            round: self.round,
+        }
+    }
+}
+
+fn transpose(values: &[f32], cols: usize) -> Vec<f32> {
+    let rows = values.len() / cols;
+    (0..cols).flat_map(|c| (0..rows).map(move |r| values[r * cols + c])).collect()
+}

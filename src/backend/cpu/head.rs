@@ -1,0 +1,112 @@
+//! Final norm and LM head over the rows whose output was asked for, in small blocks so that no
+//! large matrix of logits is kept.
+
+use super::buffers::Buffers;
+use super::exec::Context;
+use super::log_softmax;
+use super::model::{CpuModel, capture};
+use crate::backend::{OpKind, RowOutput, RowWant, Taps};
+
+/// Rows whose logits exist at the same time.
+const BLOCK_ROWS: usize = 64;
+
+pub(super) struct Head<'a> {
+    pub(super) model: &'a CpuModel,
+    pub(super) poison: bool,
+}
+
+impl Head<'_> {
+    /// Outputs of every row. `body` holds the residual stream of all rows.
+    pub(super) fn run(
+        &self,
+        wants: &[RowWant],
+        body: &Buffers,
+        head: &mut Buffers,
+        mut taps: Option<&mut Taps>,
+    ) -> Vec<RowOutput> {
+        let plan = &self.model.plan;
+        let tapped = taps.as_deref().is_some_and(|taps| {
+            plan.head_ops.iter().flat_map(|op| &op.taps).any(|(name, _)| taps.wants(name))
+        });
+        let rows: Vec<usize> =
+            (0..wants.len()).filter(|i| tapped || wants[*i] != RowWant::Nothing).collect();
+        let mut outputs = vec![RowOutput::Nothing; wants.len()];
+        let width = body.width(plan.residual);
+        for block in rows.chunks(BLOCK_ROWS) {
+            head.resize_only(&self.buffers(block, wants), block.len(), self.poison);
+            for (i, row) in block.iter().enumerate() {
+                let source = &body.get(plan.residual)[row * width..][..width];
+                head.get_mut(plan.residual)[i * width..][..width].copy_from_slice(source);
+            }
+            let context = Context::new(&self.model.executor, &[], &[]);
+            for op in &plan.head_ops {
+                if matches!(op.kind, OpKind::GemmF32 { .. }) && !needs_logits(block, wants) {
+                    continue;
+                }
+                self.model.executor.run(&op.kind, &context, head, &mut []);
+                if let Some(taps) = taps.as_deref_mut() {
+                    capture(op, head, taps);
+                }
+            }
+            for (i, row) in block.iter().enumerate() {
+                outputs[*row] = self.output(&wants[*row], i, head);
+            }
+        }
+        outputs
+    }
+
+    fn buffers(&self, block: &[usize], wants: &[RowWant]) -> Vec<crate::backend::Buf> {
+        let plan = &self.model.plan;
+        let mut buffers = vec![plan.residual, plan.final_hidden];
+        if needs_logits(block, wants) {
+            buffers.push(plan.logits);
+        }
+        buffers
+    }
+
+    fn output(&self, want: &RowWant, row: usize, head: &Buffers) -> RowOutput {
+        let plan = &self.model.plan;
+        let line = |buf| &head.get(buf)[row * head.width(buf)..][..head.width(buf)];
+        match want {
+            RowWant::Nothing => RowOutput::Nothing,
+            RowWant::Hidden => RowOutput::Hidden(line(plan.final_hidden).to_vec()),
+            RowWant::Logits => RowOutput::Logits(line(plan.logits).to_vec()),
+            _ if line(plan.logits).iter().any(|x| !x.is_finite()) => RowOutput::NonFinite,
+            RowWant::Greedy => RowOutput::Greedy(top(line(plan.logits), 1)[0].0),
+            RowWant::Top(n) => RowOutput::Top(top(line(plan.logits), *n)),
+            RowWant::LogProbOf(ids) => log_softmax(line(plan.logits), ids)
+                .map_or(RowOutput::NonFinite, RowOutput::LogProbs),
+        }
+    }
+}
+
+fn needs_logits(block: &[usize], wants: &[RowWant]) -> bool {
+    block.iter().any(|row| !matches!(wants[*row], RowWant::Nothing | RowWant::Hidden))
+}
+
+/// The `n` largest of finite logits with their ids, falling; the lowest id first on ties.
+fn top(logits: &[f32], n: usize) -> Vec<(u32, f32)> {
+    let mut best: Vec<(u32, f32)> = Vec::with_capacity(n + 1);
+    for (id, value) in logits.iter().enumerate() {
+        if best.len() == n && best.last().is_some_and(|(_, least)| value <= least) {
+            continue;
+        }
+        let at = best.partition_point(|(_, v)| v >= value);
+        best.insert(at, (id as u32, *value));
+        best.truncate(n);
+    }
+    best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::top;
+
+    #[test]
+    fn ties_go_to_the_lowest_id() {
+        let logits = [1.0, 3.0, 3.0, -2.0, 3.0];
+        assert_eq!(top(&logits, 1), [(1, 3.0)]);
+        assert_eq!(top(&logits, 4), [(1, 3.0), (2, 3.0), (4, 3.0), (0, 1.0)]);
+        assert_eq!(top(&logits, 9).len(), 5);
+    }
+}

@@ -1,0 +1,198 @@
+//! A model loaded on the CPU.
+
+use super::bindings::bindings;
+use super::buffers::Buffers;
+use super::exec::{Context, Executor};
+use super::gdn_state::GdnState;
+use super::head::Head;
+use super::rope::Frequencies;
+use super::state::{AttentionCache, CpuState};
+use crate::backend::cpu::Isa;
+use crate::backend::cpu::attention_core::BLOCK_TOKENS;
+use crate::backend::{
+    Binding, Buf, DeviceKind, DeviceModel, Fault, Plan, Policy, RowOutput, State, Step, Taps,
+    WeightRef,
+};
+use crate::tensor::Weight;
+use crate::weights::WeightSet;
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+
+/// How a CPU model executes.
+#[derive(Clone, Copy, Debug)]
+pub struct CpuOptions {
+    /// `f32` or `reference`.
+    pub policy: Policy,
+    pub isa: Isa,
+    /// Worker threads; `None` takes one per available core.
+    pub threads: Option<usize>,
+    /// Fill activation buffers with NaN before every step (for tests).
+    pub poison: bool,
+}
+
+/// A plan bound to weights, ready to execute.
+pub struct CpuModel {
+    pub(super) plan: Plan,
+    pub(super) executor: Executor,
+    policy: Policy,
+    round: bool,
+    poison: bool,
+    pool: rayon::ThreadPool,
+    /// Buffers of `plan.ops`: all but those that only the head uses.
+    body_buffers: Vec<Buf>,
+    scratch: Mutex<Scratch>,
+}
+
+struct Scratch {
+    body: Buffers,
+    head: Buffers,
+}
+
+impl CpuModel {
+    /// Binds a plan to weights. The caller has checked that every weight the plan names is present
+    /// in the right shape.
+    ///
+    /// # Errors
+    /// When worker threads cannot be started.
+    pub fn new(plan: Plan, weights: &WeightSet, options: &CpuOptions) -> Result<CpuModel, String> {
+        let mut builder = rayon::ThreadPoolBuilder::new().thread_name(|i| format!("assay-cpu-{i}"));
+        if let Some(threads) = options.threads {
+            builder = builder.num_threads(threads);
+        }
+        let pool = builder.build().map_err(|e| format!("cannot start worker threads: {e}"))?;
+        let round = options.policy.rounds_to_bf16();
+        let matrices: HashMap<WeightRef, Weight> =
+            weights.iter().map(|(role, layer, w)| (WeightRef { role, layer }, w.clone())).collect();
+        let frequencies = plan.rope.as_ref().map(Frequencies::new);
+        let executor = Executor::new(&plan, matrices, frequencies, options.isa, round);
+        let scratch = Mutex::new(Scratch {
+            body: Buffers::new(&plan.buffers),
+            head: Buffers::new(&plan.buffers),
+        });
+        let body_buffers = (0..plan.buffers.len())
+            .map(Buf)
+            .filter(|buf| *buf != plan.logits && *buf != plan.final_hidden)
+            .collect();
+        Ok(CpuModel {
+            body_buffers,
+            plan,
+            executor,
+            policy: options.policy,
+            round,
+            poison: options.poison,
+            pool,
+            scratch,
+        })
+    }
+
+    /// The instruction set its kernels run on.
+    pub fn isa(&self) -> Isa {
+        self.executor.isa
+    }
+
+    /// Worker threads.
+    pub fn threads(&self) -> usize {
+        self.pool.current_num_threads()
+    }
+
+    fn run(
+        &self,
+        step: &Step<'_>,
+        states: &mut [&mut dyn State],
+        mut taps: Option<&mut Taps>,
+    ) -> Vec<RowOutput> {
+        let mut states: Vec<&mut CpuState> = states
+            .iter_mut()
+            .map(|s| s.as_any_mut().downcast_mut::<CpuState>().expect("a state of this device"))
+            .collect();
+        let mut scratch = self.scratch.lock().unwrap_or_else(|e| e.into_inner());
+        let Scratch { body, head } = &mut *scratch;
+        body.resize_only(&self.body_buffers, step.tokens.len(), self.poison);
+        let context = Context::new(&self.executor, step.tokens, &step.spans);
+        for op in &self.plan.ops {
+            self.executor.run(&op.kind, &context, body, &mut states);
+            if let Some(taps) = taps.as_deref_mut() {
+                capture(op, body, taps);
+            }
+        }
+        for (state, span) in states.iter_mut().zip(&step.spans) {
+            state.len = span.position + span.rows.len();
+        }
+        Head { model: self, poison: self.poison }.run(&step.wants, body, head, taps)
+    }
+}
+
+/// Captures the requested buffers of an operation.
+pub(super) fn capture(op: &crate::backend::Op, buffers: &Buffers, taps: &mut Taps) {
+    for (name, buf) in &op.taps {
+        if taps.wants(name) {
+            taps.append(name, buffers.width(*buf), buffers.get(*buf));
+        }
+    }
+}
+
+impl DeviceModel for CpuModel {
+    fn device(&self) -> DeviceKind {
+        DeviceKind::Cpu
+    }
+
+    fn bindings(&self) -> Vec<Binding> {
+        bindings(&self.plan, self.policy)
+    }
+
+    fn new_state(&self) -> Box<dyn State> {
+        Box::new(CpuState {
+            len: 0,
+            attention: self
+                .plan
+                .attention_slots
+                .iter()
+                .map(|_| AttentionCache::new(self.round))
+                .collect(),
+            gdn: self.plan.gdn_slots.iter().map(|spec| GdnState::new(*spec)).collect(),
+        })
+    }
+
+    fn new_state_bytes(&self) -> u64 {
+        self.plan.gdn_slots.iter().map(GdnState::bytes_of).sum()
+    }
+
+    fn page_bytes(&self) -> u64 {
+        let element = if self.round { 2 } else { 4 };
+        let widths: usize = self.plan.attention_slots.iter().map(|s| s.kv_heads * s.head_dim).sum();
+        (widths * 2 * BLOCK_TOKENS * element) as u64
+    }
+
+    fn page_tokens(&self) -> usize {
+        BLOCK_TOKENS
+    }
+
+    fn step(
+        &self,
+        step: &Step<'_>,
+        states: &mut [&mut dyn State],
+        taps: Option<&mut Taps>,
+    ) -> Result<Vec<RowOutput>, Fault> {
+        // A panic in a kernel is a device fault of this step, not the end of the process.
+        let run = AssertUnwindSafe(|| self.pool.install(|| self.run(step, states, taps)));
+        catch_unwind(run).map_err(|panic| {
+            let message = panic
+                .downcast_ref::<&str>()
+                .map(|s| (*s).to_owned())
+                .or_else(|| panic.downcast_ref::<String>().cloned())
+                .unwrap_or_else(|| "panic".to_owned());
+            Fault { region: self.executor.current_region(), message }
+        })
+    }
+}
+
+impl std::fmt::Debug for CpuModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CpuModel")
+            .field("policy", &self.policy)
+            .field("isa", &self.executor.isa)
+            .field("threads", &self.threads())
+            .finish_non_exhaustive()
+    }
+}

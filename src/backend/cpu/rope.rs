@@ -1,0 +1,105 @@
+//! Region `rope`: rotary position embedding.
+//!
+//! # Numerics
+//! Inverse frequencies are computed in FP64 and rounded to FP32; the angle is the FP32 product of
+//! position and frequency; its cosine and sine are computed in FP64, rounded to FP32 and, where
+//! the policy rounds, to BF16 before use. x₁·cos − x₂·sin and x₂·cos + x₁·sin are FP32 with one
+//! rounding. `llama3` scaling follows Meta's published rule and applies at every position.
+
+use super::rows::for_each_row;
+use crate::descriptor::{Rope, RopeConvention, RopeScaling};
+use crate::tensor::{exp64, ln64, round_bf16, sin_cos64};
+
+/// Frequencies of a model's rotary embedding.
+#[derive(Clone, Debug)]
+pub(super) struct Frequencies {
+    convention: RopeConvention,
+    inverse: Vec<f32>,
+}
+
+impl Frequencies {
+    /// The frequencies that the descriptor declares.
+    pub(super) fn new(rope: &Rope) -> Frequencies {
+        let half = rope.rotary_dim / 2;
+        let ln_theta = ln64(rope.theta);
+        let inverse = (0..half)
+            .map(|i| {
+                let exponent = 2.0 * i as f64 / rope.rotary_dim as f64;
+                scale(exp64(-exponent * ln_theta) as f32, &rope.scaling)
+            })
+            .collect();
+        Frequencies { convention: rope.convention, inverse }
+    }
+
+    /// Cosines and sines of some positions.
+    pub(super) fn table(&self, positions: &[usize], round: bool) -> Table {
+        let half = self.inverse.len();
+        let mut cos = Vec::with_capacity(positions.len() * half);
+        let mut sin = Vec::with_capacity(positions.len() * half);
+        for position in positions {
+            for inverse in &self.inverse {
+                let (s, c) = sin_cos64(f64::from(*position as f32 * inverse));
+                let (s, c) = (s as f32, c as f32);
+                cos.push(if round { round_bf16(c) } else { c });
+                sin.push(if round { round_bf16(s) } else { s });
+            }
+        }
+        Table { convention: self.convention, half, cos, sin }
+    }
+}
+
+fn scale(inverse: f32, scaling: &RopeScaling) -> f32 {
+    match scaling {
+        RopeScaling::None {} => inverse,
+        RopeScaling::Llama3 {
+            factor,
+            low_freq_factor,
+            high_freq_factor,
+            original_max_position_tokens,
+        } => {
+            let (factor, low, high) =
+                (*factor as f32, *low_freq_factor as f32, *high_freq_factor as f32);
+            let original = *original_max_position_tokens as f32;
+            let wavelength = 2.0 * std::f32::consts::PI / inverse;
+            if wavelength < original / high {
+                inverse
+            } else if wavelength > original / low {
+                inverse / factor
+            } else {
+                let smooth = (original / wavelength - low) / (high - low);
+                (1.0 - smooth) * inverse / factor + smooth * inverse
+            }
+        }
+    }
+}
+
+/// Cosines and sines, one line of `rotary_dim / 2` per row of a step.
+#[derive(Clone, Debug)]
+pub(super) struct Table {
+    convention: RopeConvention,
+    half: usize,
+    cos: Vec<f32>,
+    sin: Vec<f32>,
+}
+
+/// Rotates the leading dimensions of every head of every row of `x`, in place.
+pub(super) fn rope(x: &mut [f32], heads: usize, head_dim: usize, table: &Table, round: bool) {
+    let half = table.half;
+    for_each_row(x, heads * head_dim, |i, row| {
+        let cos = &table.cos[i * half..][..half];
+        let sin = &table.sin[i * half..][..half];
+        for head in row.chunks_exact_mut(head_dim) {
+            for j in 0..half {
+                let (a, b) = match table.convention {
+                    RopeConvention::HalfSplit => (j, j + half),
+                    RopeConvention::Interleaved => (2 * j, 2 * j + 1),
+                };
+                let (x1, x2) = (head[a], head[b]);
+                let y1 = x1 * cos[j] - x2 * sin[j];
+                let y2 = x2 * cos[j] + x1 * sin[j];
+                head[a] = if round { round_bf16(y1) } else { y1 };
+                head[b] = if round { round_bf16(y2) } else { y2 };
+            }
+        }
+    });
+}

@@ -1,0 +1,160 @@
+//! State of one sequence on the CPU: attention pages and gated-delta-net groups.
+//!
+//! Everything is shared until written (`Arc::make_mut`), so that `fork` and `checkpoint` cost a few
+//! pointers and later writes copy one page or one group.
+
+use super::attention_core::BLOCK_TOKENS;
+use super::gdn_state::GdnState;
+use super::lanes::Widen;
+use crate::backend::{CacheSpec, State, StateTensor, TruncateError};
+use crate::tensor::bf16_bits;
+use std::any::Any;
+use std::sync::Arc;
+
+/// All state of one sequence.
+#[derive(Clone, Debug)]
+pub(super) struct CpuState {
+    pub(super) len: usize,
+    pub(super) attention: Vec<AttentionCache>,
+    pub(super) gdn: Vec<GdnState>,
+}
+
+impl State for CpuState {
+    fn len_tokens(&self) -> usize {
+        self.len
+    }
+
+    fn fork(&self) -> Box<dyn State> {
+        Box::new(self.clone())
+    }
+
+    fn truncate(&mut self, len_tokens: usize) -> Result<(), TruncateError> {
+        if len_tokens > self.len {
+            return Err(TruncateError::Longer { len_tokens: self.len });
+        }
+        for gdn in &self.gdn {
+            gdn.can_truncate(len_tokens)?;
+        }
+        for gdn in &mut self.gdn {
+            gdn.truncate(len_tokens);
+        }
+        for cache in &mut self.attention {
+            cache.truncate(len_tokens);
+        }
+        self.len = len_tokens;
+        Ok(())
+    }
+
+    fn size_bytes(&self) -> u64 {
+        let attention: usize = self.attention.iter().map(AttentionCache::size_bytes).sum();
+        let gdn: u64 = self.gdn.iter().map(|g| GdnState::bytes_of(&g.spec)).sum();
+        attention as u64 + gdn
+    }
+
+    fn inspect(&self) -> Vec<StateTensor> {
+        self.gdn.iter().flat_map(|g| g.inspect(self.len)).collect()
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+/// Keys and values of [`BLOCK_TOKENS`] positions: `[kv_head][token][head_dim]`, BF16 bits where the
+/// policy rounds, else FP32.
+#[derive(Clone, Debug)]
+pub(super) enum AttentionCache {
+    Bf16(Vec<Page<u16>>),
+    F32(Vec<Page<f32>>),
+}
+
+impl AttentionCache {
+    /// An empty cache.
+    pub(super) fn new(round: bool) -> AttentionCache {
+        if round { AttentionCache::Bf16(Vec::new()) } else { AttentionCache::F32(Vec::new()) }
+    }
+
+    /// Region `kv_write`: appends rows of keys and values (`rows × kv_heads·head_dim`) from
+    /// `position` on.
+    pub(super) fn write(&mut self, spec: &CacheSpec, position: usize, k: &[f32], v: &[f32]) {
+        match self {
+            AttentionCache::Bf16(pages) => write(pages, spec, position, k, v, bf16_bits),
+            AttentionCache::F32(pages) => write(pages, spec, position, k, v, |x| x),
+        }
+    }
+
+    fn truncate(&mut self, len_tokens: usize) {
+        let pages = len_tokens.div_ceil(BLOCK_TOKENS);
+        match self {
+            AttentionCache::Bf16(p) => p.truncate(pages),
+            AttentionCache::F32(p) => p.truncate(pages),
+        }
+    }
+
+    fn size_bytes(&self) -> usize {
+        match self {
+            AttentionCache::Bf16(p) => p.iter().map(Page::size_bytes).sum(),
+            AttentionCache::F32(p) => p.iter().map(Page::size_bytes).sum(),
+        }
+    }
+}
+
+fn write<E: Widen + Default>(
+    pages: &mut Vec<Page<E>>,
+    spec: &CacheSpec,
+    position: usize,
+    k: &[f32],
+    v: &[f32],
+    narrow: impl Fn(f32) -> E,
+) {
+    let width = spec.kv_heads * spec.head_dim;
+    for (row, (k, v)) in k.chunks_exact(width).zip(v.chunks_exact(width)).enumerate() {
+        let (page, token) = ((position + row) / BLOCK_TOKENS, (position + row) % BLOCK_TOKENS);
+        if page == pages.len() {
+            pages.push(Page::new(spec));
+        }
+        let page = &mut pages[page];
+        let head_dim = page.head_dim;
+        for (side, x) in [(&mut page.k, k), (&mut page.v, v)] {
+            let side = Arc::make_mut(side);
+            for (head, x) in x.chunks_exact(head_dim).enumerate() {
+                let at = (head * BLOCK_TOKENS + token) * head_dim;
+                side[at..at + head_dim].iter_mut().zip(x).for_each(|(e, x)| *e = narrow(*x));
+            }
+        }
+    }
+}
+
+/// One page of keys and values.
+#[derive(Clone, Debug)]
+pub(super) struct Page<E> {
+    head_dim: usize,
+    k: Arc<Vec<E>>,
+    v: Arc<Vec<E>>,
+}
+
+impl<E: Widen + Default> Page<E> {
+    fn new(spec: &CacheSpec) -> Page<E> {
+        let len = spec.kv_heads * BLOCK_TOKENS * spec.head_dim;
+        let empty = || Arc::new(vec![E::default(); len]);
+        Page { head_dim: spec.head_dim, k: empty(), v: empty() }
+    }
+}
+
+impl<E> Page<E> {
+    /// Keys of one head, `[token][head_dim]`.
+    pub(super) fn keys(&self, kv_head: usize) -> &[E] {
+        let len = BLOCK_TOKENS * self.head_dim;
+        &self.k[kv_head * len..][..len]
+    }
+
+    /// Values of one head, `[token][head_dim]`.
+    pub(super) fn values(&self, kv_head: usize) -> &[E] {
+        let len = BLOCK_TOKENS * self.head_dim;
+        &self.v[kv_head * len..][..len]
+    }
+
+    fn size_bytes(&self) -> usize {
+        (self.k.len() + self.v.len()) * size_of::<E>()
+    }
+}

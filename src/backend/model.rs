@@ -1,0 +1,169 @@
+//! What the engine asks of a device: a loaded model that executes steps over sequence states.
+
+use super::{DeviceKind, Region, Taps};
+use crate::descriptor::GatedDeltaNet;
+use std::any::Any;
+use std::fmt;
+use std::ops::Range;
+
+/// A model loaded on a device.
+pub trait DeviceModel: fmt::Debug + Send + Sync {
+    /// The kind of device.
+    fn device(&self) -> DeviceKind;
+
+    /// Which implementation executes each region of the plan, for the manifest.
+    fn bindings(&self) -> Vec<Binding>;
+
+    /// The state of an empty sequence.
+    fn new_state(&self) -> Box<dyn State>;
+
+    /// Bytes that `new_state` allocates.
+    fn new_state_bytes(&self) -> u64;
+
+    /// Positions of one page of attention cache.
+    fn page_tokens(&self) -> usize;
+
+    /// Bytes of one page, all layers together.
+    fn page_bytes(&self) -> u64;
+
+    /// Executes one step. `states[i]` belongs to `step.spans[i]`. Results are one per row, in order.
+    ///
+    /// # Errors
+    /// A [`Fault`] leaves the states of all spans undefined.
+    fn step(
+        &self,
+        step: &Step<'_>,
+        states: &mut [&mut dyn State],
+        taps: Option<&mut Taps>,
+    ) -> Result<Vec<RowOutput>, Fault>;
+}
+
+/// The rows of one step: the tokens of all spans, one after the other.
+#[derive(Clone, Debug)]
+pub struct Step<'a> {
+    pub tokens: &'a [u32],
+    pub spans: Vec<Span>,
+    /// One per row.
+    pub wants: Vec<RowWant>,
+}
+
+/// Consecutive rows that belong to one sequence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Rows of the step.
+    pub rows: Range<usize>,
+    /// Absolute position of the first row.
+    pub position: usize,
+}
+
+/// What is wanted of one row (one token position).
+#[derive(Clone, Debug, PartialEq)]
+pub enum RowWant {
+    Nothing,
+    /// The arg-max id (lowest on ties).
+    Greedy,
+    /// log p of these ids, natural log, computed in FP64 from the FP32 logits.
+    LogProbOf(Vec<u32>),
+    /// The n largest logits with their ids, falling; lowest id first on ties.
+    Top(usize),
+    /// The whole row of FP32 logits.
+    Logits,
+    /// The row after the final norm.
+    Hidden,
+}
+
+/// What one row gave.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RowOutput {
+    Nothing,
+    Greedy(u32),
+    LogProbs(Vec<f64>),
+    Top(Vec<(u32, f32)>),
+    Logits(Vec<f32>),
+    Hidden(Vec<f32>),
+    /// A logit was NaN or infinite where an order or a probability was asked for.
+    NonFinite,
+}
+
+/// State of one sequence on a device.
+pub trait State: fmt::Debug + Send {
+    /// Tokens consumed.
+    fn len_tokens(&self) -> usize;
+
+    /// An independent copy (cheap: memory is shared until written).
+    fn fork(&self) -> Box<dyn State>;
+
+    /// Forgets the tokens from `len_tokens` on, exactly and without replay.
+    ///
+    /// # Errors
+    /// Named reasons; nothing changes then.
+    fn truncate(&mut self, len_tokens: usize) -> Result<(), TruncateError>;
+
+    /// Bytes held, shared ones included.
+    fn size_bytes(&self) -> u64;
+
+    /// Recurrent and convolution states, materialised for inspection.
+    fn inspect(&self) -> Vec<StateTensor>;
+
+    /// For the device that made it.
+    fn as_any_mut(&mut self) -> &mut dyn Any;
+}
+
+/// A state tensor in the layout of the references.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StateTensor {
+    /// `layers.{i}.recurrent` or `layers.{i}.conv`.
+    pub name: String,
+    pub shape: Vec<usize>,
+    pub values: Vec<f32>,
+}
+
+/// Why a state cannot go back to a length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TruncateError {
+    #[error("the sequence has only {len_tokens} tokens")]
+    Longer { len_tokens: usize },
+    #[error(
+        "gated-delta-net layers hold states back to {oldest_tokens} tokens only; \
+         take a checkpoint before, or reset and replay"
+    )]
+    PastBoundary { oldest_tokens: usize },
+    #[error(
+        "convolution history reaches back to {oldest_tokens} tokens only; \
+         take a checkpoint before, or reset and replay"
+    )]
+    PastWindow { oldest_tokens: usize },
+}
+
+/// An attention cache of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheSpec {
+    pub layer: usize,
+    pub kv_heads: usize,
+    pub head_dim: usize,
+}
+
+/// A gated-delta-net state of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GdnSpec {
+    pub layer: usize,
+    pub dims: GatedDeltaNet,
+}
+
+/// Which implementation executes a region.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Binding {
+    pub region: Region,
+    /// `device/name`, the name stating the numerics.
+    pub implementation: String,
+    /// Instruction set or matrix-instruction family the bits depend on; `any` if on none.
+    pub instructions: String,
+}
+
+/// The device failed while executing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("region `{region}` failed: {message}")]
+pub struct Fault {
+    pub region: String,
+    pub message: String,
+}

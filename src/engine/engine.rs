@@ -1,0 +1,342 @@
+//! The engine: a plan bound to weights on a device.
+
+use super::lower::lower;
+use super::meter::Meter;
+use super::sequence::Home;
+use super::{Batch, EngineError, Output, Sequence, SequenceError, Want, check};
+use crate::backend::cpu::{CpuModel, CpuOptions, Isa};
+use crate::backend::{
+    Binding, DeviceKind, Plan, Policy, RowOutput, RowWant, Span, State, Step, Taps,
+};
+use crate::descriptor::Descriptor;
+use crate::placement::{Device, Placement};
+use crate::weights::WeightSet;
+use std::sync::Arc;
+
+/// How an engine executes.
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    pub device: Device,
+    /// `invariant` is resolved to what the device calls it.
+    pub policy: Policy,
+    /// Worker threads of the CPU backend; `None` takes one per available core.
+    pub threads: Option<usize>,
+    /// Rows of one step; a longer prompt is prefilled in chunks of this size.
+    pub chunk_tokens: usize,
+    /// Longest sequence, if less than the model's own limit.
+    pub context_tokens: Option<usize>,
+    /// Limit on the memory of sequences and checkpoints.
+    pub memory_limit_bytes: Option<u64>,
+    /// Instruction set of the CPU backend; `None` takes the widest.
+    pub isa: Option<Isa>,
+    /// Fill activation buffers with NaN before every step (for tests).
+    pub poison: bool,
+}
+
+impl Default for EngineOptions {
+    fn default() -> EngineOptions {
+        EngineOptions {
+            device: Device::Cpu,
+            policy: Policy::Reference,
+            threads: None,
+            chunk_tokens: 512,
+            context_tokens: None,
+            memory_limit_bytes: None,
+            isa: None,
+            poison: false,
+        }
+    }
+}
+
+impl EngineOptions {
+    /// The default options with a policy.
+    pub fn with_policy(policy: Policy) -> EngineOptions {
+        EngineOptions { policy, ..EngineOptions::default() }
+    }
+}
+
+/// A model ready to execute.
+#[derive(Debug)]
+pub struct Engine {
+    descriptor: Arc<Descriptor>,
+    plan: Plan,
+    policy: Policy,
+    placement: Placement,
+    home: Arc<Home>,
+    chunk_tokens: usize,
+    context_tokens: usize,
+    weight_bytes: u64,
+}
+
+impl Engine {
+    /// Lowers the descriptor and binds it to weights.
+    ///
+    /// # Errors
+    /// [`EngineError`] when the policy or a shape is not supported, or a weight is missing.
+    pub fn new(
+        descriptor: Arc<Descriptor>,
+        weights: &WeightSet,
+        options: &EngineOptions,
+    ) -> Result<Engine, EngineError> {
+        let kind = match options.device {
+            Device::Cpu => DeviceKind::Cpu,
+            Device::Cuda(_) => DeviceKind::Cuda,
+        };
+        let policy = options.policy.resolve(kind)?;
+        check::supported(&descriptor)?;
+        let plan = lower(&descriptor);
+        let weights = check::bound(&descriptor, &plan, weights)?;
+        let cpu = CpuOptions {
+            policy,
+            isa: options.isa.unwrap_or_else(Isa::detect),
+            threads: options.threads,
+            poison: options.poison,
+        };
+        let model =
+            CpuModel::new(plan.clone(), &weights, &cpu).map_err(EngineError::Unsupported)?;
+        let limit = descriptor.max_position_tokens;
+        Ok(Engine {
+            placement: Placement::single(&descriptor, options.device),
+            plan,
+            policy,
+            home: Arc::new(Home {
+                model: Box::new(model),
+                meter: Meter::new(options.memory_limit_bytes),
+            }),
+            chunk_tokens: options.chunk_tokens.max(1),
+            context_tokens: options.context_tokens.map_or(limit, |c| c.min(limit)),
+            weight_bytes: weights.size_bytes() as u64,
+            descriptor,
+        })
+    }
+
+    /// What the model is.
+    pub fn descriptor(&self) -> &Arc<Descriptor> {
+        &self.descriptor
+    }
+
+    /// The order of operations.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The policy that executes (aliases resolved).
+    pub fn policy(&self) -> Policy {
+        self.policy
+    }
+
+    /// Where the model runs.
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// Which implementation executes each region.
+    pub fn bindings(&self) -> Vec<Binding> {
+        self.home.model.bindings()
+    }
+
+    /// Rows of one step at most.
+    pub fn chunk_tokens(&self) -> usize {
+        self.chunk_tokens
+    }
+
+    /// Tokens of one sequence at most.
+    pub fn context_tokens(&self) -> usize {
+        self.context_tokens
+    }
+
+    /// Bytes of weights.
+    pub fn weight_bytes(&self) -> u64 {
+        self.weight_bytes
+    }
+
+    /// Bytes that live sequences and checkpoints account for.
+    pub fn sequence_bytes(&self) -> u64 {
+        self.home.meter.used_bytes()
+    }
+
+    /// A new, empty sequence.
+    ///
+    /// # Errors
+    /// When memory is short.
+    pub fn sequence(&self) -> Result<Sequence, SequenceError> {
+        Sequence::new(&self.home)
+    }
+
+    /// Executes one step. Results are one per entry, in order; a refused entry changes nothing and
+    /// touches no other. A device fault invalidates the sequences that took part.
+    pub fn forward(&self, batch: &mut Batch<'_>) -> Vec<Result<Output, SequenceError>> {
+        self.forward_tapped(batch, None)
+    }
+
+    /// [`Engine::forward`] with captured activations: rows of all admitted entries, in order.
+    pub fn forward_tapped(
+        &self,
+        batch: &mut Batch<'_>,
+        taps: Option<&mut Taps>,
+    ) -> Vec<Result<Output, SequenceError>> {
+        let mut results: Vec<Result<Output, SequenceError>> = Vec::new();
+        let mut step = Step { tokens: &[], spans: Vec::new(), wants: Vec::new() };
+        let mut tokens: Vec<u32> = Vec::new();
+        let mut admitted: Vec<usize> = Vec::new();
+        let mut states: Vec<&mut dyn State> = Vec::new();
+        let mut valid: Vec<&mut bool> = Vec::new();
+        for (i, entry) in batch.entries.iter_mut().enumerate() {
+            match self.admit(entry.sequence, entry.tokens, &entry.want, tokens.len()) {
+                Ok(wants) => {
+                    let start = tokens.len();
+                    tokens.extend_from_slice(entry.tokens);
+                    let position = entry.sequence.len_tokens();
+                    step.spans.push(Span { rows: start..tokens.len(), position });
+                    step.wants.extend(wants);
+                    admitted.push(i);
+                    states.push(entry.sequence.state.as_mut());
+                    valid.push(&mut entry.sequence.valid);
+                    results.push(Ok(Output::default()));
+                }
+                Err(error) => results.push(Err(error)),
+            }
+        }
+        if admitted.is_empty() {
+            return results;
+        }
+        step.tokens = &tokens;
+        match self.home.model.step(&step, &mut states, taps) {
+            Ok(rows) => {
+                let mut rows = rows.into_iter();
+                for ((i, span), valid) in admitted.into_iter().zip(&step.spans).zip(valid) {
+                    let rows: Vec<RowOutput> = rows.by_ref().take(span.rows.len()).collect();
+                    let bad = rows.iter().position(|r| *r == RowOutput::NonFinite);
+                    results[i] = match bad {
+                        None => Ok(Output { rows }),
+                        Some(row) => {
+                            *valid = false;
+                            Err(SequenceError::NonFinite { position: span.position + row })
+                        }
+                    };
+                }
+            }
+            Err(fault) => {
+                for (i, valid) in admitted.into_iter().zip(valid) {
+                    *valid = false;
+                    results[i] = Err(SequenceError::DeviceFault {
+                        region: fault.region.clone(),
+                        message: fault.message.clone(),
+                    });
+                }
+            }
+        }
+        results
+    }
+
+    /// Checks an entry before any work and charges the memory it needs.
+    fn admit(
+        &self,
+        sequence: &mut Sequence,
+        tokens: &[u32],
+        want: &Want,
+        rows_before: usize,
+    ) -> Result<Vec<RowWant>, SequenceError> {
+        if !Arc::ptr_eq(&sequence.home, &self.home) {
+            return Err(SequenceError::ForeignEngine);
+        }
+        sequence.check_valid()?;
+        if tokens.is_empty() {
+            return Err(SequenceError::NoTokens);
+        }
+        let vocab = self.descriptor.vocab;
+        let in_range = |ids: &[u32]| match ids.iter().find(|id| **id as usize >= vocab) {
+            Some(id) => Err(SequenceError::TokenOutOfRange { id: *id, vocab }),
+            None => Ok(()),
+        };
+        in_range(tokens)?;
+        let rows = tokens.len();
+        let wants = want.rows(rows).ok_or_else(|| match want {
+            Want::Rows(wants) => SequenceError::WantCount { wants: wants.len(), rows },
+            _ => SequenceError::WantCount { wants: 0, rows },
+        })?;
+        for want in &wants {
+            if let RowWant::LogProbOf(ids) = want {
+                in_range(ids)?;
+            }
+        }
+        let end_tokens = sequence.len_tokens() + rows;
+        if end_tokens > self.context_tokens {
+            let limit_tokens = self.context_tokens;
+            return Err(SequenceError::ContextFull { end_tokens, limit_tokens });
+        }
+        let rows = rows_before + rows;
+        if rows > self.chunk_tokens {
+            return Err(SequenceError::BatchFull { rows, limit_rows: self.chunk_tokens });
+        }
+        let model = &self.home.model;
+        let pages = |len: usize| len.div_ceil(model.page_tokens()) as u64;
+        let new_pages = pages(end_tokens) - pages(sequence.len_tokens());
+        sequence.charge.grow(new_pages * model.page_bytes())?;
+        Ok(wants)
+    }
+
+    /// Feeds a prompt in chunks; `want` applies to the last row.
+    ///
+    /// # Errors
+    /// As [`Engine::forward`]; tokens of earlier chunks stay consumed.
+    pub fn prefill(
+        &self,
+        sequence: &mut Sequence,
+        tokens: &[u32],
+        want: RowWant,
+    ) -> Result<Output, SequenceError> {
+        if tokens.is_empty() {
+            return Err(SequenceError::NoTokens);
+        }
+        let end_tokens = sequence.len_tokens() + tokens.len();
+        if end_tokens > self.context_tokens {
+            let limit_tokens = self.context_tokens;
+            return Err(SequenceError::ContextFull { end_tokens, limit_tokens });
+        }
+        let mut output = Output::default();
+        let last = (tokens.len() - 1) / self.chunk_tokens;
+        for (i, chunk) in tokens.chunks(self.chunk_tokens).enumerate() {
+            let want = if i == last { Want::Last(want.clone()) } else { Want::Nothing };
+            output = self.single(sequence, chunk, want)?;
+        }
+        Ok(output)
+    }
+
+    /// Feeds one token.
+    ///
+    /// # Errors
+    /// As [`Engine::forward`].
+    pub fn decode(
+        &self,
+        sequence: &mut Sequence,
+        token: u32,
+        want: RowWant,
+    ) -> Result<Output, SequenceError> {
+        self.single(sequence, &[token], Want::Last(want))
+    }
+
+    /// Feeds tokens and returns something of every row.
+    ///
+    /// # Errors
+    /// As [`Engine::forward`].
+    pub fn verify_rows(
+        &self,
+        sequence: &mut Sequence,
+        tokens: &[u32],
+        want: RowWant,
+    ) -> Result<Output, SequenceError> {
+        self.single(sequence, tokens, Want::Every(want))
+    }
+
+    fn single(
+        &self,
+        sequence: &mut Sequence,
+        tokens: &[u32],
+        want: Want,
+    ) -> Result<Output, SequenceError> {
+        let mut batch = Batch::new();
+        batch.push(sequence, tokens, want);
+        self.forward(&mut batch).swap_remove(0)
+    }
+}
