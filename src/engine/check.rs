@@ -3,10 +3,10 @@
 use super::EngineError;
 use crate::backend::cpu::{MAX_KEY_DIM, MAX_VALUE_DIM};
 use crate::backend::{OpKind, Plan, WeightRef};
-use crate::descriptor::{Descriptor, RoleName, Scope};
+use crate::descriptor::{Descriptor, Scope};
 use crate::tensor::Weight;
 use crate::weights::WeightSet;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 /// Whether every kind and dimension of the descriptor is implemented.
 pub(super) fn supported(d: &Descriptor) -> Result<(), EngineError> {
@@ -53,8 +53,8 @@ pub(super) fn bound(
     d: &Descriptor,
     plan: &Plan,
     weights: &WeightSet,
-) -> Result<WeightSet, EngineError> {
-    let mut bound: BTreeMap<(RoleName, Option<usize>), Weight> = BTreeMap::new();
+) -> Result<HashMap<WeightRef, Weight>, EngineError> {
+    let mut bound = HashMap::new();
     for weight in plan.all_ops().flat_map(|op| named(&op.kind)) {
         let role = d.roles.iter().find(|r| r.name == weight.role);
         let in_scope = role.is_some_and(|r| match (&r.scope, weight.layer) {
@@ -82,9 +82,9 @@ pub(super) fn bound(
                 found: [found.rows, found.cols],
             });
         }
-        bound.insert((weight.role, weight.layer), found.clone());
+        bound.insert(weight, found.clone());
     }
-    Ok(WeightSet::new(bound, weights.source.clone()))
+    Ok(bound)
 }
 
 /// The weights an operation names.

@@ -85,15 +85,14 @@ impl Engine {
         let policy = options.policy.resolve(kind)?;
         check::supported(&descriptor)?;
         let plan = lower(&descriptor);
-        let weights = check::bound(&descriptor, &plan, weights)?;
+        let bound = check::bound(&descriptor, &plan, weights)?;
         let cpu = CpuOptions {
             policy,
             isa: options.isa.unwrap_or_else(Isa::detect),
             threads: options.threads,
             poison: options.poison,
         };
-        let model =
-            CpuModel::new(plan.clone(), &weights, &cpu).map_err(EngineError::Unsupported)?;
+        let model = CpuModel::new(plan.clone(), bound, &cpu).map_err(EngineError::Unsupported)?;
         let limit = descriptor.max_position_tokens;
         Ok(Engine {
             placement: Placement::single(&descriptor, options.device),

@@ -16,4 +16,4 @@ pub use crate::backend::{RowOutput, RowWant, StateTensor, Tap, Taps};
 pub use batch::{Batch, Entry, Output, Want};
 pub use engine::{Engine, EngineOptions};
 pub use error::{EngineError, SequenceError};
-pub use sequence::{Checkpoint, Sequence};
+pub use sequence::{Sequence, SequenceCheckpoint};

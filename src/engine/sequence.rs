@@ -31,7 +31,7 @@ pub struct Sequence {
 ///
 /// Valid for the sequence it was taken from, until that is reset. Dropping it releases it.
 #[derive(Debug)]
-pub struct Checkpoint {
+pub struct SequenceCheckpoint {
     sequence: u64,
     generation: u64,
     state: Box<dyn State>,
@@ -39,7 +39,7 @@ pub struct Checkpoint {
     _alive: Arc<()>,
 }
 
-impl Checkpoint {
+impl SequenceCheckpoint {
     /// Tokens consumed when it was taken.
     pub fn len_tokens(&self) -> usize {
         self.state.len_tokens()
@@ -105,7 +105,7 @@ impl Sequence {
     ///
     /// # Errors
     /// When one is live already, the sequence is invalid, or memory is short.
-    pub fn checkpoint(&mut self) -> Result<Checkpoint, SequenceError> {
+    pub fn checkpoint(&mut self) -> Result<SequenceCheckpoint, SequenceError> {
         self.check_valid()?;
         if self.checkpoint.strong_count() > 0 {
             let reason = "another checkpoint of the sequence is live; release it first".to_owned();
@@ -114,7 +114,7 @@ impl Sequence {
         let charge = self.home.meter.charge(self.state.size_bytes())?;
         let alive = Arc::new(());
         self.checkpoint = Arc::downgrade(&alive);
-        Ok(Checkpoint {
+        Ok(SequenceCheckpoint {
             sequence: self.id,
             generation: self.generation,
             state: self.state.fork(),
@@ -128,7 +128,7 @@ impl Sequence {
     ///
     /// # Errors
     /// When the checkpoint is of another sequence or from before a reset; nothing changes then.
-    pub fn restore(&mut self, checkpoint: &Checkpoint) -> Result<(), SequenceError> {
+    pub fn restore(&mut self, checkpoint: &SequenceCheckpoint) -> Result<(), SequenceError> {
         let reason = if checkpoint.sequence != self.id {
             "it was taken from another sequence"
         } else if checkpoint.generation != self.generation {

@@ -14,7 +14,6 @@ use crate::backend::{
     WeightRef,
 };
 use crate::tensor::Weight;
-use crate::weights::WeightSet;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -55,17 +54,19 @@ impl CpuModel {
     ///
     /// # Errors
     /// When worker threads cannot be started.
-    pub fn new(plan: Plan, weights: &WeightSet, options: &CpuOptions) -> Result<CpuModel, String> {
+    pub fn new(
+        plan: Plan,
+        weights: HashMap<WeightRef, Weight>,
+        options: &CpuOptions,
+    ) -> Result<CpuModel, String> {
         let mut builder = rayon::ThreadPoolBuilder::new().thread_name(|i| format!("assay-cpu-{i}"));
         if let Some(threads) = options.threads {
             builder = builder.num_threads(threads);
         }
         let pool = builder.build().map_err(|e| format!("cannot start worker threads: {e}"))?;
         let round = options.policy.rounds_to_bf16();
-        let matrices: HashMap<WeightRef, Weight> =
-            weights.iter().map(|(role, layer, w)| (WeightRef { role, layer }, w.clone())).collect();
         let frequencies = plan.rope.as_ref().map(Frequencies::new);
-        let executor = Executor::new(&plan, matrices, frequencies, options.isa, round);
+        let executor = Executor::new(&plan, weights, frequencies, options.isa, round);
         let scratch = Mutex::new(Scratch {
             body: Buffers::new(&plan.buffers),
             head: Buffers::new(&plan.buffers),
