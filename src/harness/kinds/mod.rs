@@ -1,6 +1,11 @@
 //! The gate kinds: one module each, and one line in the registry.
 
+mod generation_lifecycle;
+mod logits_source;
 mod region_inventory;
+mod sampling_distribution;
+mod sampling_replay;
+mod tokenizer_stream;
 
 use super::kind::{DeviceUse, GateKind, KindSpec, PolicyUse};
 use super::spec::{Diagnostic, Overrides, Reading, parse_kind};
@@ -29,7 +34,13 @@ const fn kind<K: KindSpec>() -> Registration {
 }
 
 /// Every kind, by name.
-pub(super) static REGISTRY: &[Registration] = &[kind::<region_inventory::RegionInventory>()];
+pub(super) static REGISTRY: &[Registration] = &[
+    kind::<generation_lifecycle::GenerationLifecycle>(),
+    kind::<region_inventory::RegionInventory>(),
+    kind::<sampling_distribution::SamplingDistribution>(),
+    kind::<sampling_replay::SamplingReplay>(),
+    kind::<tokenizer_stream::TokenizerStream>(),
+];
 
 /// The kind of this name.
 pub(super) fn find(name: &str) -> Option<&'static Registration> {
