@@ -14,6 +14,7 @@ mod inventory;
 mod kind;
 mod kinds;
 mod plan;
+pub mod records;
 mod spec;
 #[cfg(test)]
 pub(crate) mod testing;

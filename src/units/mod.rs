@@ -8,6 +8,7 @@ mod digest;
 mod exit;
 mod json;
 mod machine;
+mod mutant;
 mod splitmix64;
 
 pub use build::{BUILD, Build, UNAVAILABLE, build_digest};
@@ -17,4 +18,7 @@ pub use digest::{Digest, Hasher};
 pub use exit::Exit;
 pub use json::{JsonError, JsonMember, JsonNode, JsonValue, Position, nearest, parse_json};
 pub use machine::{Cpu, Machine, Memory, System};
+#[allow(unused_imports, reason = "whether a switch is placed depends on the regions")]
+pub(crate) use mutant::mutant;
+pub use mutant::{HAS_MUTANTS, MUTANT_VARIABLE, MUTANTS, Mutant, mutant_active, mutant_index};
 pub use splitmix64::{SplitMix64, unit_from_word};
