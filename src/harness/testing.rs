@@ -29,13 +29,14 @@ pub(crate) fn outcomes(yaml: &str) -> Vec<(Cell, Outcome)> {
         (_, Some(listed)) => listed.iter().map(|p| p.resolve(device).ok()).collect(),
         (_, None) => Policy::available(device).iter().map(|p| Some(*p)).collect(),
     };
-    let scratch = std::env::temp_dir().join(format!("assay-test-{}", std::process::id()));
+    // Of this call alone: tests run at the same time.
+    let scratch = tempfile::tempdir().expect("a temporary folder");
     let base = gate.path.parent().unwrap_or(Path::new("")).to_owned();
     let context = RunContext {
         long: false,
         root: root(),
         base: base.clone(),
-        scratch,
+        scratch: scratch.path().to_owned(),
         threads: 2,
         cache: Arc::new(Cache::default()),
     };

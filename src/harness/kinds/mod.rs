@@ -2,6 +2,7 @@
 
 mod generation_lifecycle;
 mod logits_source;
+mod refusal;
 mod region_inventory;
 mod sampling_distribution;
 mod sampling_replay;
@@ -36,6 +37,7 @@ const fn kind<K: KindSpec>() -> Registration {
 /// Every kind, by name.
 pub(super) static REGISTRY: &[Registration] = &[
     kind::<generation_lifecycle::GenerationLifecycle>(),
+    kind::<refusal::Refusal>(),
     kind::<region_inventory::RegionInventory>(),
     kind::<sampling_distribution::SamplingDistribution>(),
     kind::<sampling_replay::SamplingReplay>(),
