@@ -9,8 +9,8 @@ mod taps;
 pub mod cpu;
 
 pub use model::{
-    Binding, CacheSpec, DeviceModel, Fault, GdnSpec, RowOutput, RowWant, Span, State, StateTensor,
-    Step, TruncateError,
+    Binding, CacheSpec, DeviceModel, Fault, GdnSpec, LiveState, RegionRun, RowOutput, RowWant,
+    Span, State, StateTensor, Step, TruncateError,
 };
 pub use plan::{Buf, BufferSpec, NormWeight, Op, OpKind, Plan, WeightRef};
 pub use policy::{DeviceKind, Policy, PolicyError};

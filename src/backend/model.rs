@@ -1,6 +1,6 @@
 //! What the engine asks of a device: a loaded model that executes steps over sequence states.
 
-use super::{DeviceKind, Region, Taps};
+use super::{Buf, DeviceKind, Region, Taps};
 use crate::descriptor::GatedDeltaNet;
 use std::any::Any;
 use std::fmt;
@@ -36,6 +36,28 @@ pub trait DeviceModel: fmt::Debug + Send + Sync {
         states: &mut [&mut dyn State],
         taps: Option<&mut Taps>,
     ) -> Result<Vec<RowOutput>, Fault>;
+
+    /// Executes the plan's operations on given buffers: a region by itself, for conformance.
+    ///
+    /// # Errors
+    /// As [`DeviceModel::step`].
+    fn region(
+        &self,
+        run: &RegionRun<'_>,
+        states: &mut [&mut dyn State],
+    ) -> Result<Vec<Vec<f32>>, Fault>;
+}
+
+/// Rows given to and wanted from a plan of few operations.
+#[derive(Clone, Debug)]
+pub struct RegionRun<'a> {
+    /// One per row (what `embedding` reads).
+    pub tokens: &'a [u32],
+    pub spans: &'a [Span],
+    /// Contents of input buffers, `rows × width`.
+    pub inputs: &'a [(Buf, Vec<f32>)],
+    /// Buffers to return.
+    pub outputs: &'a [Buf],
 }
 
 /// The rows of one step: the tokens of all spans, one after the other.
@@ -105,6 +127,11 @@ pub trait State: fmt::Debug + Send {
     /// Recurrent and convolution states, materialised for inspection.
     fn inspect(&self) -> Vec<StateTensor>;
 
+    /// Everything that later tokens can read, and nothing else: cached keys and values, boundary
+    /// states, open group rows, convolution history. Two executions agree on state when these are
+    /// equal bit for bit.
+    fn live(&self) -> Vec<LiveState>;
+
     /// For the device that made it.
     fn as_any_mut(&mut self) -> &mut dyn Any;
 }
@@ -116,6 +143,14 @@ pub struct StateTensor {
     pub name: String,
     pub shape: Vec<usize>,
     pub values: Vec<f32>,
+}
+
+/// A part of the state that later tokens can read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LiveState {
+    pub name: String,
+    /// Widened to FP64, exactly.
+    pub values: Vec<f64>,
 }
 
 /// Why a state cannot go back to a length.

@@ -1,52 +1,12 @@
-//! "This engine can run it", and "these weights are the model's": checked before anything is built.
+//! "These weights are the model's": checked before anything is built. Whether this engine can run
+//! the model's shapes is for the regions of the device to say.
 
 use super::EngineError;
-use crate::backend::cpu::{MAX_KEY_DIM, MAX_VALUE_DIM};
 use crate::backend::{OpKind, Plan, WeightRef};
 use crate::descriptor::{Descriptor, Scope};
 use crate::tensor::Weight;
 use crate::weights::WeightSet;
 use std::collections::HashMap;
-
-/// Whether every kind and dimension of the descriptor is implemented.
-pub(super) fn supported(d: &Descriptor) -> Result<(), EngineError> {
-    let refuse = |why: String| Err(EngineError::Unsupported(why));
-    if let Some(a) = &d.attention {
-        if a.kv_heads == 0 || !a.query_heads.is_multiple_of(a.kv_heads) {
-            return refuse(format!(
-                "{} query heads cannot share {} key-value heads evenly",
-                a.query_heads, a.kv_heads
-            ));
-        }
-        if a.rope.rotary_dim > a.head_dim || !a.rope.rotary_dim.is_multiple_of(2) {
-            return refuse(format!(
-                "rotary dimension {} must be even and at most head_dim {}",
-                a.rope.rotary_dim, a.head_dim
-            ));
-        }
-    }
-    if let Some(g) = &d.gdn {
-        if g.key_heads == 0 || !g.value_heads.is_multiple_of(g.key_heads) {
-            return refuse(format!(
-                "{} value heads cannot share {} key heads evenly",
-                g.value_heads, g.key_heads
-            ));
-        }
-        if g.key_dim > MAX_KEY_DIM || g.value_dim > MAX_VALUE_DIM {
-            return refuse(format!(
-                "gated-delta-net heads of {}×{} exceed {MAX_KEY_DIM}×{MAX_VALUE_DIM}",
-                g.key_dim, g.value_dim
-            ));
-        }
-        if g.conv_width < 2 {
-            return refuse(format!("a convolution of {} taps has no history", g.conv_width));
-        }
-    }
-    if d.layers() == 0 {
-        return refuse("a model needs at least one layer".to_owned());
-    }
-    Ok(())
-}
 
 /// The weights that the plan names, ties resolved, shapes checked.
 pub(super) fn bound(

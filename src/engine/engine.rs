@@ -83,7 +83,6 @@ impl Engine {
             Device::Cuda(_) => DeviceKind::Cuda,
         };
         let policy = options.policy.resolve(kind)?;
-        check::supported(&descriptor)?;
         let plan = lower(&descriptor);
         let bound = check::bound(&descriptor, &plan, weights)?;
         let cpu = CpuOptions {

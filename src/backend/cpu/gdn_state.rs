@@ -1,7 +1,7 @@
 //! State of one gated-delta-net layer: boundary states, rows of two groups, convolution history.
 
 use super::gdn_core::materialise;
-use crate::backend::{GdnSpec, StateTensor, TruncateError};
+use crate::backend::{GdnSpec, LiveState, StateTensor, TruncateError};
 use std::sync::Arc;
 
 /// Tokens of one group, aligned to absolute positions.
@@ -113,6 +113,29 @@ impl GdnState {
         let group = (boundary + k + u) * 4 + d.value_heads * GROUP_TOKENS * 8;
         let conv = (VERIFY_WINDOW_TOKENS + d.conv_width - 1) * d.channels() * 4;
         (2 * group + conv) as u64
+    }
+
+    /// What later tokens can read after `len` tokens.
+    pub(super) fn live(&self, len: usize) -> Vec<LiveState> {
+        let d = self.spec.dims;
+        let group = &self.groups[len / GROUP_TOKENS % 2];
+        let rows = len % GROUP_TOKENS;
+        let widen = |x: &f32| f64::from(*x);
+        let open = |all: &[f32], width: usize| -> Vec<f64> {
+            let heads = all.chunks_exact(GROUP_TOKENS * width);
+            heads.flat_map(|head| head[..rows * width].iter().map(widen)).collect()
+        };
+        let decay = group.log_decay.chunks_exact(GROUP_TOKENS);
+        let [_, conv] = self.inspect(len);
+        let layer = self.spec.layer;
+        let named = |name: &str, values| LiveState { name: format!("gdn.{layer}.{name}"), values };
+        vec![
+            named("boundary", group.boundary.iter().map(widen).collect()),
+            named("k", open(&group.k, d.key_dim)),
+            named("u", open(&group.u, d.value_dim)),
+            named("log_decay", decay.flat_map(|head| head[..rows].iter().copied()).collect()),
+            named("conv", conv.values.iter().map(widen).collect()),
+        ]
     }
 
     /// The recurrent state after `len` tokens and the last convolution inputs, for inspection.

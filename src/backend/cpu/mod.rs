@@ -26,6 +26,7 @@ mod rows;
 mod sampler;
 mod softmax64;
 mod state;
+mod support;
 mod weighted_rows;
 
 pub use attention_core::BLOCK_TOKENS;

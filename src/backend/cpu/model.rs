@@ -7,11 +7,12 @@ use super::gdn_state::GdnState;
 use super::head::Head;
 use super::rope::Frequencies;
 use super::state::{AttentionCache, CpuState};
+use super::support;
 use crate::backend::cpu::Isa;
 use crate::backend::cpu::attention_core::BLOCK_TOKENS;
 use crate::backend::{
-    Binding, Buf, DeviceKind, DeviceModel, Fault, Plan, Policy, RowOutput, State, Step, Taps,
-    WeightRef,
+    Binding, Buf, DeviceKind, DeviceModel, Fault, Plan, Policy, RegionRun, RowOutput, Span, State,
+    Step, Taps, WeightRef,
 };
 use crate::tensor::Weight;
 use std::collections::HashMap;
@@ -49,11 +50,10 @@ struct Scratch {
 }
 
 impl CpuModel {
-    /// Binds a plan to weights. The caller has checked that every weight the plan names is present
-    /// in the right shape.
+    /// Binds a plan to weights.
     ///
     /// # Errors
-    /// When worker threads cannot be started.
+    /// When a region does not support its shapes, or worker threads cannot be started.
     pub fn new(
         plan: Plan,
         weights: HashMap<WeightRef, Weight>,
@@ -65,6 +65,7 @@ impl CpuModel {
         }
         let pool = builder.build().map_err(|e| format!("cannot start worker threads: {e}"))?;
         let round = options.policy.rounds_to_bf16();
+        support::check(&plan, &weights)?;
         let frequencies = plan.rope.as_ref().map(Frequencies::new);
         let executor = Executor::new(&plan, weights, frequencies, options.isa, round);
         let scratch = Mutex::new(Scratch {
@@ -97,16 +98,26 @@ impl CpuModel {
         self.pool.current_num_threads()
     }
 
+    /// Runs on the worker threads; a panic in a kernel is a device fault of this step, not the end
+    /// of the process.
+    fn guarded<R: Send>(&self, f: impl FnOnce() -> R + Send) -> Result<R, Fault> {
+        catch_unwind(AssertUnwindSafe(|| self.pool.install(f))).map_err(|panic| {
+            let message = panic
+                .downcast_ref::<&str>()
+                .map(|s| (*s).to_owned())
+                .or_else(|| panic.downcast_ref::<String>().cloned())
+                .unwrap_or_else(|| "panic".to_owned());
+            Fault { region: self.executor.current_region(), message }
+        })
+    }
+
     fn run(
         &self,
         step: &Step<'_>,
         states: &mut [&mut dyn State],
         mut taps: Option<&mut Taps>,
     ) -> Vec<RowOutput> {
-        let mut states: Vec<&mut CpuState> = states
-            .iter_mut()
-            .map(|s| s.as_any_mut().downcast_mut::<CpuState>().expect("a state of this device"))
-            .collect();
+        let mut states = own(states);
         let mut scratch = self.scratch.lock().unwrap_or_else(|e| e.into_inner());
         let Scratch { body, head } = &mut *scratch;
         body.resize_only(&self.body_buffers, step.tokens.len(), self.poison);
@@ -117,9 +128,7 @@ impl CpuModel {
                 capture(op, body, taps);
             }
         }
-        for (state, span) in states.iter_mut().zip(&step.spans) {
-            state.len = span.position + span.rows.len();
-        }
+        advance(&mut states, &step.spans);
         Head { model: self, poison: self.poison }.run(&step.wants, body, head, taps)
     }
 }
@@ -175,16 +184,43 @@ impl DeviceModel for CpuModel {
         states: &mut [&mut dyn State],
         taps: Option<&mut Taps>,
     ) -> Result<Vec<RowOutput>, Fault> {
-        // A panic in a kernel is a device fault of this step, not the end of the process.
-        let run = AssertUnwindSafe(|| self.pool.install(|| self.run(step, states, taps)));
-        catch_unwind(run).map_err(|panic| {
-            let message = panic
-                .downcast_ref::<&str>()
-                .map(|s| (*s).to_owned())
-                .or_else(|| panic.downcast_ref::<String>().cloned())
-                .unwrap_or_else(|| "panic".to_owned());
-            Fault { region: self.executor.current_region(), message }
+        self.guarded(|| self.run(step, states, taps))
+    }
+
+    fn region(
+        &self,
+        run: &RegionRun<'_>,
+        states: &mut [&mut dyn State],
+    ) -> Result<Vec<Vec<f32>>, Fault> {
+        self.guarded(|| {
+            let mut states = own(states);
+            let mut buffers = Buffers::new(&self.plan.buffers);
+            let rows = run.spans.last().map_or(0, |s| s.rows.end);
+            buffers.resize(rows, self.poison);
+            for (buf, values) in run.inputs {
+                buffers.get_mut(*buf).copy_from_slice(values);
+            }
+            let context = Context::new(&self.executor, run.tokens, run.spans);
+            for op in &self.plan.ops {
+                self.executor.run(&op.kind, &context, &mut buffers, &mut states);
+            }
+            advance(&mut states, run.spans);
+            run.outputs.iter().map(|buf| buffers.get(*buf).to_vec()).collect()
         })
+    }
+}
+
+/// This device's states.
+fn own<'a>(states: &'a mut [&mut dyn State]) -> Vec<&'a mut CpuState> {
+    states
+        .iter_mut()
+        .map(|s| s.as_any_mut().downcast_mut::<CpuState>().expect("a state of this device"))
+        .collect()
+}
+
+fn advance(states: &mut [&mut CpuState], spans: &[Span]) {
+    for (state, span) in states.iter_mut().zip(spans) {
+        state.len = span.position + span.rows.len();
     }
 }
 

@@ -6,7 +6,7 @@
 use super::attention_core::BLOCK_TOKENS;
 use super::gdn_state::GdnState;
 use super::lanes::Widen;
-use crate::backend::{CacheSpec, State, StateTensor, TruncateError};
+use crate::backend::{CacheSpec, LiveState, State, StateTensor, TruncateError};
 use crate::tensor::bf16_bits;
 use std::any::Any;
 use std::sync::Arc;
@@ -55,6 +55,12 @@ impl State for CpuState {
         self.gdn.iter().flat_map(|g| g.inspect(self.len)).collect()
     }
 
+    fn live(&self) -> Vec<LiveState> {
+        let attention =
+            self.attention.iter().enumerate().flat_map(|(slot, c)| c.live(slot, self.len));
+        attention.chain(self.gdn.iter().flat_map(|g| g.live(self.len))).collect()
+    }
+
     fn as_any_mut(&mut self) -> &mut dyn Any {
         self
     }
@@ -91,12 +97,36 @@ impl AttentionCache {
         }
     }
 
+    /// Keys and values of the first `len` positions, by page, head and position.
+    fn live(&self, slot: usize, len: usize) -> [LiveState; 2] {
+        let values = |keys: bool| match self {
+            AttentionCache::Bf16(pages) => live(pages, keys, len),
+            AttentionCache::F32(pages) => live(pages, keys, len),
+        };
+        [
+            LiveState { name: format!("attention.{slot}.k"), values: values(true) },
+            LiveState { name: format!("attention.{slot}.v"), values: values(false) },
+        ]
+    }
+
     fn size_bytes(&self) -> usize {
         match self {
             AttentionCache::Bf16(p) => p.iter().map(Page::size_bytes).sum(),
             AttentionCache::F32(p) => p.iter().map(Page::size_bytes).sum(),
         }
     }
+}
+
+fn live<E: Widen>(pages: &[Page<E>], keys: bool, len: usize) -> Vec<f64> {
+    let mut all = Vec::new();
+    for (i, page) in pages.iter().enumerate() {
+        let rows = len.saturating_sub(i * BLOCK_TOKENS).min(BLOCK_TOKENS);
+        let side = if keys { &page.k } else { &page.v };
+        for head in side.chunks_exact(BLOCK_TOKENS * page.head_dim) {
+            all.extend(head[..rows * page.head_dim].iter().map(|e| f64::from(e.widen())));
+        }
+    }
+    all
 }
 
 fn write<E: Widen + Default>(
