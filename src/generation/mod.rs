@@ -4,6 +4,7 @@
 //! only; [`TextTokenizer`] turns text into ids, and [`TextStream`] turns ids into text as soon as
 //! characters are complete. See `docs/generation.md`.
 
+mod engine_model;
 mod generate;
 mod model;
 mod sampler;

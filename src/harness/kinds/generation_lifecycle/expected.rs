@@ -1,6 +1,6 @@
 //! The rules of a generation, written a second time as what must be seen from outside.
 
-use super::{PROMPT, Scenario};
+use super::gate::{PROMPT, Scenario};
 use crate::engine::SequenceError;
 use crate::generation::scripted::Calls;
 use crate::generation::{GenerateError, Generated, Stop};

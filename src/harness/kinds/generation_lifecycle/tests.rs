@@ -1,10 +1,13 @@
 //! The shipped gate holds; loops with one planted defect fail.
 
-use super::*;
+use super::gate::{Loop, Scenario, judge};
 use crate::engine::{RowOutput, RowWant};
-use crate::generation::{Sampler, Stop};
+use crate::generation::{
+    Choice, GenerateError, Generated, Model, Request, Sampler, Stop, Temperature, generate,
+};
 use crate::harness::Verdict;
 use crate::harness::testing::problems;
+use std::ops::ControlFlow;
 
 const FILE: &str = include_str!("../../../../gates/generation-lifecycle.yaml");
 const END: [u32; 2] = [9, 7];

@@ -1,12 +1,14 @@
 //! The checks, over a subject that tests replace by a defective one.
 
-use super::{Check, LogitsSource, command};
+use super::command;
+use super::spec::Check;
 use crate::backend::cpu::sample;
 use crate::generation::scripted::{Line, ScriptedModel};
 use crate::generation::{
     Choice, GenerateError, Generated, Model, Request, Sampler, Sampling, Seed, Temperature,
     generate,
 };
+use crate::harness::kinds::logits_source::LogitsSource;
 use crate::units::{SplitMix64, unit_from_word};
 use std::ops::ControlFlow;
 

@@ -1,7 +1,8 @@
 //! The shipped gate holds; each check fails on a subject with one planted defect.
 
-use super::Check;
 use super::check::Subject;
+use super::gate::NamedCheck;
+use super::spec::Check;
 use crate::backend::cpu::{Softmax64, sample};
 use crate::generation::{Sampler, Sampling, Seed};
 use crate::harness::testing::problems;
@@ -24,7 +25,7 @@ fn the_shipped_gate_holds() {
 fn failing(subject: &Subject) -> Vec<String> {
     #[derive(serde::Deserialize)]
     struct File {
-        checks: Vec<super::NamedCheck>,
+        checks: Vec<NamedCheck>,
     }
     let File { checks } =
         crate::harness::parse_yaml(Path::new("gate.yaml"), without_commands()).unwrap();

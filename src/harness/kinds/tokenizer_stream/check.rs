@@ -1,7 +1,7 @@
 //! The checks, one trial each.
 
-use super::Subject;
 use super::reference::Reference;
+use super::subject::Subject;
 use crate::generation::ControlTokens::{AsText, Parse};
 use std::fmt::Debug;
 

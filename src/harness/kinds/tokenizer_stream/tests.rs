@@ -1,6 +1,8 @@
 //! The shipped gate holds; a tokeniser with one planted defect fails.
 
-use super::*;
+use super::check::Check;
+use super::reference::Reference;
+use super::subject::Subject;
 use crate::harness::testing::{problems, root};
 
 const FILE: &str = include_str!("../../../../gates/tokenizer-stream.yaml");
