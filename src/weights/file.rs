@@ -25,8 +25,9 @@ pub(super) fn open(path: PathBuf) -> Result<MappedFile, CheckpointError> {
 fn map(path: &Path) -> Result<Mmap, CheckpointError> {
     let unreadable = |e: std::io::Error| unreadable(path, &e);
     // Asked before opening, because opening a pipe would wait for a writer.
-    if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
-        return Err(CheckpointError::new(path, Rule::RegularFile, "something else"));
+    let metadata = std::fs::metadata(path).map_err(unreadable)?;
+    if !metadata.is_file() {
+        return Err(CheckpointError::new(path, Rule::RegularFile, kind_of(&metadata)));
     }
     let file = File::open(path).map_err(unreadable)?;
     // SAFETY: the map is read-only and is read as plain numbers, for which any content is valid.
@@ -39,4 +40,9 @@ fn map(path: &Path) -> Result<Mmap, CheckpointError> {
 /// An input/output error of `path`.
 pub(super) fn unreadable(path: &Path, error: &std::io::Error) -> CheckpointError {
     CheckpointError::new(path, Rule::Readable, error.to_string())
+}
+
+/// What lies where a regular file should be.
+pub(super) fn kind_of(metadata: &std::fs::Metadata) -> &'static str {
+    if metadata.is_dir() { "a folder" } else { "a pipe, socket or device" }
 }

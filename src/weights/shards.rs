@@ -1,7 +1,7 @@
 //! Which files make up a checkpoint, and the index of a sharded one.
 
 use super::error::quoted;
-use super::file::{self, MappedFile};
+use super::file::{self, MappedFile, kind_of};
 use super::json::{JsonError, Reader};
 use super::{CheckpointError, Place, Rule};
 use crate::units::Position;
@@ -136,7 +136,7 @@ struct Index {
 fn read_index(path: &Path) -> Result<Index, CheckpointError> {
     let metadata = std::fs::metadata(path).map_err(|e| file::unreadable(path, &e))?;
     if !metadata.is_file() {
-        return Err(CheckpointError::new(path, Rule::RegularFile, "something else"));
+        return Err(CheckpointError::new(path, Rule::RegularFile, kind_of(&metadata)));
     }
     if metadata.len() > INDEX_LIMIT_BYTES {
         let found = format!("{} bytes", metadata.len());

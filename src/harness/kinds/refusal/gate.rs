@@ -164,6 +164,20 @@ mod tests {
         assert_eq!(problems(&gate(GOOD)), [""; 0]);
     }
 
+    const SHIPPED: [&str; 4] = [
+        include_str!("../../../../gates/refusals-safetensors.yaml"),
+        include_str!("../../../../gates/refusals-shards.yaml"),
+        include_str!("../../../../gates/refusals-contradictions.yaml"),
+        include_str!("../../../../gates/refusals-contradictions-hybrid.yaml"),
+    ];
+
+    #[test]
+    fn the_shipped_gates_hold() {
+        for file in SHIPPED {
+            assert_eq!(problems(file), [""; 0]);
+        }
+    }
+
     #[test]
     fn another_message_a_loaded_model_and_a_misfit_recipe_do_not_pass() {
         let other = problems(&gate(&GOOD.replace("found a file", "found no file")));
