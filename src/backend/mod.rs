@@ -7,6 +7,7 @@ mod region;
 mod taps;
 
 pub mod cpu;
+pub mod cuda;
 
 pub use model::{
     Binding, CacheSpec, DeviceModel, Fault, GdnSpec, LiveState, RegionRun, RowOutput, RowWant,

@@ -7,6 +7,7 @@
 mod complete;
 mod console;
 mod failure;
+mod kernels;
 mod root;
 
 pub(crate) use console::Console;

@@ -1,0 +1,402 @@
+// gemm.cu: Y = X · Wᵀ, BF16 in and out, in the fixed order of the numerical contract.
+//
+// Purpose:    the `gemm` region: `gemm_rows` for few tokens (bound by reading W once), `gemm_tile`
+//             for many (bound by the matrix units); `gemv_fast` is the FMA form they are measured against.
+// Grid:       gemm_rows: x = tiles of 16·R weight rows (8 / S tiles a block), y = groups of 8·NT tokens;
+//             gemm_tile: persistent blocks (or clusters that share a tile's segments), tokens fastest.
+// Shapes:     W [M][K], X [N][K], Y [N][ldy ≥ M], K a multiple of 8; for gemm_tile M and ldy of 8.
+// Accumulator: FP32 of the matrix instruction; weights are its M side, tokens its N side.
+// Order:      K in S segments (S = the largest of 8, 4, 2 with K mod 64·S = 0, else 1); ascending 16s inside a
+//             segment; segments as a fixed binary tree in FP32; one rounding to BF16.
+// Invariance: would break if a segment were split, if tokens took the M side in some shape, if partial
+//             results were added in order of arrival, or if the two matrix instructions differed in bits
+//             (gate tensor-core-bits establishes on the device that they do not).
+// Reference:  FP64 on the host; backend/cpu gemm for the tree.
+// Gate:       tensor-core-bits (gemm_rows fact)
+
+// ---- few tokens ----------------------------------------------------------------------------------
+
+// The fragments of 64 consecutive k for one row group of eight: two 16-byte pieces a thread.
+struct Pieces {
+    uint4 low, high;
+};
+
+DEVICE uint4 zero_piece() { return make_uint4(0, 0, 0, 0); }
+
+// R groups of 16 weight rows and NT groups of 8 tokens a warp; DEPTH chunks of 64 k in flight.
+// The weights of the first chunks do not depend on the previous kernel and are asked for before
+// its end unless `wait_first`; `next` names the weights that the next kernel will read.
+template <int R, int NT, int DEPTH>
+DEVICE void gemm_rows(const u16 *W, const u16 *X, u16 *Y, u32 M, u32 N, u32 K, u32 ldy, u32 segments,
+                      u32 wait_first, const u8 *next, u32 next_bytes) {
+    extern __shared__ float part[];
+    u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
+    u32 tiles = 8 / segments, tile = warp / segments, segment = warp % segments;
+    u32 m0 = (blockIdx.x * tiles + tile) * 16 * R, n0 = blockIdx.y * 8 * NT;
+    u32 span = K / segments, k_begin = segment * span, chunks = (span + 63) / 64;
+
+    allow_next_kernel();
+    if (wait_first) wait_for_previous_kernel();
+
+    const u16 *w_row[R][2];
+#pragma unroll
+    for (int r = 0; r < R; ++r) {
+        w_row[r][0] = W + (u64)min(m0 + 16 * r + g, M - 1) * K + k_begin + 8 * t;
+        w_row[r][1] = W + (u64)min(m0 + 16 * r + g + 8, M - 1) * K + k_begin + 8 * t;
+    }
+    const u16 *x_row[NT];
+#pragma unroll
+    for (int j = 0; j < NT; ++j) x_row[j] = X + (u64)min(n0 + 8 * j + g, N - 1) * K + k_begin + 8 * t;
+
+    Pieces w[DEPTH][R][2], x[DEPTH][NT];
+    auto load_w = [&](int slot, u32 chunk) {
+        u32 k = chunk * 64;
+        bool low = k + 8 * t < span, high = k + 8 * t + 32 < span;
+#pragma unroll
+        for (int r = 0; r < R; ++r)
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                w[slot][r][h].low = low ? load_streamed(w_row[r][h] + k) : zero_piece();
+                w[slot][r][h].high = high ? load_streamed(w_row[r][h] + k + 32) : zero_piece();
+            }
+    };
+    auto load_x = [&](int slot, u32 chunk) {
+        u32 k = chunk * 64;
+        bool low = k + 8 * t < span, high = k + 8 * t + 32 < span;
+#pragma unroll
+        for (int j = 0; j < NT; ++j) {
+            bool token = n0 + 8 * j + g < N;
+            x[slot][j].low = token && low ? load_shared_input(x_row[j] + k) : zero_piece();
+            x[slot][j].high = token && high ? load_shared_input(x_row[j] + k + 32) : zero_piece();
+        }
+    };
+
+#pragma unroll
+    for (int i = 0; i < DEPTH; ++i)
+        if (i < chunks) load_w(i, i);
+    if (!wait_first) wait_for_previous_kernel();
+#pragma unroll
+    for (int i = 0; i < DEPTH; ++i)
+        if (i < chunks) load_x(i, i);
+
+    float acc[R][NT][4];
+#pragma unroll
+    for (int r = 0; r < R; ++r)
+#pragma unroll
+        for (int j = 0; j < NT; ++j)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) acc[r][j][i] = 0.0f;
+
+    for (u32 base = 0; base < chunks; base += DEPTH) {
+#pragma unroll
+        for (int i = 0; i < DEPTH; ++i) {
+            if (base + i >= chunks) break;
+            u32 a[R][4][4], b[NT][4][2];
+#pragma unroll
+            for (int r = 0; r < R; ++r)
+#pragma unroll
+                for (int h = 0; h < 2; ++h) {
+                    uint4 low = w[i][r][h].low, high = w[i][r][h].high;
+                    transpose_quad(low, lane);
+                    transpose_quad(high, lane);
+                    a[r][0][h] = low.x, a[r][0][h + 2] = low.y, a[r][1][h] = low.z, a[r][1][h + 2] = low.w;
+                    a[r][2][h] = high.x, a[r][2][h + 2] = high.y, a[r][3][h] = high.z, a[r][3][h + 2] = high.w;
+                }
+#pragma unroll
+            for (int j = 0; j < NT; ++j) {
+                uint4 low = x[i][j].low, high = x[i][j].high;
+                transpose_quad(low, lane);
+                transpose_quad(high, lane);
+                b[j][0][0] = low.x, b[j][0][1] = low.y, b[j][1][0] = low.z, b[j][1][1] = low.w;
+                b[j][2][0] = high.x, b[j][2][1] = high.y, b[j][3][0] = high.z, b[j][3][1] = high.w;
+            }
+            if (base + i + DEPTH < chunks) {
+                load_w(i, base + i + DEPTH);
+                load_x(i, base + i + DEPTH);
+            }
+#pragma unroll
+            for (int step = 0; step < 4; ++step)
+#pragma unroll
+                for (int r = 0; r < R; ++r)
+#pragma unroll
+                    for (int j = 0; j < NT; ++j) mma_m16n8k16(acc[r][j], a[r][step], b[j][step]);
+        }
+    }
+
+    // Blocks of the last wave ask for the start of the next kernel's weights.
+    if (next_bytes != 0) {
+        u32 helpers = min(gridDim.x * gridDim.y, 264u);
+        u32 block = blockIdx.y * gridDim.x + blockIdx.x, first = gridDim.x * gridDim.y - helpers;
+        if (block >= first)
+            for (u32 line = (block - first) * 256 + threadIdx.x; (u64)line * 128 < next_bytes; line += helpers * 256)
+                prefetch_l2(next + (u64)line * 128);
+    }
+
+    // part[warp][token][row]
+    constexpr int ROWS = 16 * R, TOKENS = 8 * NT;
+#pragma unroll
+    for (int r = 0; r < R; ++r)
+#pragma unroll
+        for (int j = 0; j < NT; ++j)
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                part[(warp * TOKENS + 8 * j + 2 * t + (i & 1)) * ROWS + 16 * r + g + (i >> 1) * 8] = acc[r][j][i];
+    __syncthreads();
+    for (u32 e = threadIdx.x; e < tiles * TOKENS * ROWS; e += 256) {
+        u32 row = e % ROWS, token = e / ROWS % TOKENS, which = e / (ROWS * TOKENS);
+        u32 m = (blockIdx.x * tiles + which) * ROWS + row;
+        if (m < M && n0 + token < N) {
+            const float *p = part + (which * segments * TOKENS + token) * ROWS + row;
+            Y[(u64)(n0 + token) * ldy + m] = f32_to_bf16(tree_sum(p, TOKENS * ROWS, segments));
+        }
+    }
+}
+
+#define GEMM_ROWS(N_MAX, R, NT, DEPTH, BLOCKS)                                                                \
+    extern "C" __global__ void __launch_bounds__(256, BLOCKS) gemm_rows_invariant_n##N_MAX##_bf16(              \
+        const u16 *W, const u16 *X, u16 *Y, u32 M, u32 N, u32 K, u32 ldy, u32 segments, u32 wait_first,       \
+        const u8 *next, u32 next_bytes) {                                                                    \
+        gemm_rows<R, NT, DEPTH>(W, X, Y, M, N, K, ldy, segments, wait_first, next, next_bytes);               \
+    }
+GEMM_ROWS(8, 1, 1, 3, 2)
+GEMM_ROWS(16, 1, 2, 2, 2)
+GEMM_ROWS(32, 1, 4, 1, 2)
+GEMM_ROWS(64, 1, 8, 1, 1)
+
+// The FMA form: a warp takes four rows, lanes stride K; one token; not invariant.
+extern "C" __global__ void __launch_bounds__(256) gemv_fast_bf16(const u16 *W, const u16 *X, u16 *Y, u32 M, u32 K) {
+    u32 lane = threadIdx.x & 31, row = (blockIdx.x * 8 + (threadIdx.x >> 5)) * 4;
+    if (row >= M) return;
+    float sum[4] = {0, 0, 0, 0};
+#pragma unroll 2
+    for (u32 k = lane * 8; k < K; k += 256) {
+        uint4 w[4];
+#pragma unroll
+        for (int r = 0; r < 4; ++r) w[r] = load_streamed(W + (u64)min(row + r, M - 1) * K + k);
+        uint4 v = load_shared_input(X + k);
+        u32 x[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int r = 0; r < 4; ++r) {
+            u32 p[4] = {w[r].x, w[r].y, w[r].z, w[r].w};
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                sum[r] = fmaf(bf16_low(p[i]), bf16_low(x[i]), sum[r]);
+                sum[r] = fmaf(bf16_high(p[i]), bf16_high(x[i]), sum[r]);
+            }
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < 4; ++r)
+#pragma unroll
+        for (int offset = 16; offset > 0; offset >>= 1) sum[r] += __shfl_xor_sync(~0u, sum[r], offset);
+    if (lane < 4 && row + lane < M)
+        Y[row + lane] = f32_to_bf16(lane == 0 ? sum[0] : lane == 1 ? sum[1] : lane == 2 ? sum[2] : sum[3]);
+}
+
+// ---- many tokens ---------------------------------------------------------------------------------
+
+#if HAS_WGMMA
+
+// A block takes 64·GROUPS weight rows × BN tokens; one producer warp keeps STAGES boxes of 64 k in
+// flight, GROUPS warpgroups multiply. Partial sums of the tree: the newest in the accumulator,
+// levels 0 and 1 in registers, level 2 in shared memory, upper levels across a cluster that shares
+// the tile (each block then owns a subtree). A cluster takes exactly one tile: its blocks meet twice
+// at the end, so that none leaves while another still reads its shared memory.
+template <int BN, int GROUPS, int STAGES> struct TileShape {
+    static constexpr u32 BM = 64 * GROUPS, A_BYTES = BM * 128, STAGE_BYTES = A_BYTES + BN * 128;
+    static constexpr u32 TREE_BYTES = GROUPS * 64 * BN * 4;
+    // One warpgroup multiplying leaves registers enough for everybody; two take them from the producer.
+    static constexpr u32 PRODUCERS = GROUPS > 1 ? 128 : 32;
+};
+
+template <int N> DEVICE void keep(float (&to)[N], const float (&from)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) to[i] = from[i];
+}
+
+template <int N> DEVICE void add_to(float (&to)[N], const float (&earlier)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) to[i] = __fadd_rn(earlier[i], to[i]);
+}
+
+template <int BN, int GROUPS, int STAGES>
+DEVICE void gemm_tile(const TensorMap &map_w, const TensorMap &map_x, u16 *Y, u32 M, u32 N, u32 K, u32 ldy,
+                      u32 segments) {
+    using Shape = TileShape<BN, GROUPS, STAGES>;
+    constexpr int ACC = BN / 2;
+    extern __shared__ __align__(1024) u8 memory[];
+    __shared__ alignas(8) u64 barriers[2 * STAGES];
+    u32 stages = (shared_address(memory) + 1023) & ~1023u;
+    float *tree = (float *)(memory + (stages - shared_address(memory)) + STAGES * Shape::STAGE_BYTES);
+    u32 full = shared_address(barriers), empty = full + 8 * STAGES;
+
+    u32 blocks = cluster_size(), rank = cluster_rank();
+    u32 own = segments / blocks, first_segment = rank * own;
+    u32 n_tiles = (N + BN - 1) / BN, tiles = (M + Shape::BM - 1) / Shape::BM * n_tiles;
+    u32 stride = gridDim.x / blocks, first_tile = blockIdx.x / blocks;
+    u32 span = K / segments, chunks = (span + 63) / 64;
+
+    allow_next_kernel();
+    if (threadIdx.x == 0) {
+        for (u32 s = 0; s < STAGES; ++s) {
+            mbarrier_init(full + 8 * s, 1);
+            mbarrier_init(empty + 8 * s, GROUPS);
+        }
+        fence_barrier_init();
+    }
+    __syncthreads();
+
+    if (threadIdx.x >= GROUPS * 128) {
+        if (GROUPS > 1) give_registers<24>();
+        if (threadIdx.x == GROUPS * 128) {
+            prefetch_tensor_map(&map_w);
+            prefetch_tensor_map(&map_x);
+            u32 step = 0;
+            bool waited = false;
+            for (u32 tile = first_tile; tile < tiles; tile += stride) {
+                u32 m0 = tile / n_tiles * Shape::BM, n0 = tile % n_tiles * BN;
+                for (u32 c = 0; c < own * chunks; ++c, ++step) {
+                    u32 slot = step % STAGES, k = first_segment * span + c / chunks * span + c % chunks * 64;
+                    u32 stage = stages + slot * Shape::STAGE_BYTES, barrier = full + 8 * slot;
+                    if (step >= STAGES) mbarrier_wait(empty + 8 * slot, (step / STAGES - 1) & 1);
+                    mbarrier_expect(barrier, Shape::STAGE_BYTES);
+                    load_box(stage, &map_w, k, m0, barrier);
+                    if (!waited) {
+                        wait_for_previous_kernel();
+                        waited = true;
+                    }
+                    load_box(stage + Shape::A_BYTES, &map_x, k, n0, barrier);
+                }
+            }
+        }
+        if (blocks > 1) {
+            __syncwarp();
+            cluster_sync();
+            cluster_sync();
+        }
+    } else {
+        if (GROUPS > 1) take_registers<240>();
+        u32 group = threadIdx.x / 128, tid = threadIdx.x % 128, lane = tid & 31, warp = tid >> 5;
+        float *own_tree = tree + group * 64 * BN;
+        float acc[ACC];
+        u32 slot = 0, parity = 0;
+        // 64 k of the ring's next stage; `fresh` ignores what the accumulators held.
+        auto multiply = [&](bool fresh) {
+            u32 stage = stages + slot * Shape::STAGE_BYTES;
+            mbarrier_wait(full + 8 * slot, parity);
+            u64 desc_a = swizzled_operand(stage + group * 64 * 128);
+            u64 desc_b = swizzled_operand(stage + Shape::A_BYTES);
+            wgmma_fence();
+#pragma unroll
+            for (u32 k = 0; k < 4; ++k) Wgmma<BN>::run(acc, desc_a + 2 * k, desc_b + 2 * k, !(fresh && k == 0));
+            wgmma_commit();
+        };
+        auto advance = [&]() {
+            if (++slot == STAGES) slot = 0, parity ^= 1;
+        };
+        // One segment: the stage before the newest is released as soon as its products are in.
+        auto accumulate = [&]() {
+            multiply(true);
+            u32 last = slot;
+            advance();
+#pragma unroll 1
+            for (u32 c = 1; c < chunks; ++c) {
+                multiply(false);
+                wgmma_wait<1>();
+                if (tid == 0) mbarrier_arrive(empty + 8 * last);
+                last = slot;
+                advance();
+            }
+            wgmma_wait<0>();
+            pin_registers(acc);
+            if (tid == 0) mbarrier_arrive(empty + 8 * last);
+        };
+        wait_for_previous_kernel();
+        for (u32 tile = first_tile; tile < tiles; tile += stride) {
+            u32 m0 = tile / n_tiles * Shape::BM + group * 64, n0 = tile % n_tiles * BN;
+            for (u32 half = 0; half < own; half += 4) {
+                float level0[ACC], level1[ACC];
+                accumulate();
+                if (own > 1) {
+                    keep(level0, acc);
+                    accumulate();
+                    add_to(acc, level0);
+                }
+                if (own > 2) {
+                    keep(level1, acc);
+                    accumulate();
+                    keep(level0, acc);
+                    accumulate();
+                    add_to(acc, level0);
+                    add_to(acc, level1);
+                }
+                if (own > 4) {
+#pragma unroll
+                    for (int i = 0; i < ACC; ++i)
+                        if (half == 0)
+                            own_tree[i * 128 + tid] = acc[i];
+                        else
+                            acc[i] = __fadd_rn(own_tree[i * 128 + tid], acc[i]);
+                }
+            }
+            u32 row = m0 + warp * 16 + (lane >> 2), column = n0 + 2 * (lane & 3);
+            if (blocks > 1) {
+                // Upper levels: every block's subtree meets in distributed shared memory.
+#pragma unroll
+                for (int i = 0; i < ACC; ++i) own_tree[i * 128 + tid] = acc[i];
+                cluster_sync();
+                u32 slice = BN / 8 / blocks;
+                for (u32 j = rank * slice; j < (rank + 1) * slice; ++j)
+#pragma unroll
+                    for (u32 i = 0; i < 4; ++i) {
+                        float p[8];
+#pragma unroll
+                        for (u32 b = 0; b < 8; ++b)
+                            if (b < blocks) p[b] = load_cluster(shared_address(own_tree + (4 * j + i) * 128 + tid), b);
+                        u32 m = row + (i >> 1) * 8, n = column + 8 * j + (i & 1);
+                        float y = tree_sum(p, 1, blocks);
+                        if (m < M && n < N) Y[(u64)n * ldy + m] = f32_to_bf16(y);
+                    }
+                cluster_sync();
+            } else {
+                // Transposed through shared memory: rows of 64 outputs a token, 16-byte pieces swizzled.
+                u32 base = shared_address(own_tree);
+                named_barrier(1 + group, 128);
+#pragma unroll
+                for (int j = 0; j < BN / 8; j += 2) {
+                    u32 token = 8 * (j + (BN > 8 ? lane >> 4 : 0)) + (lane & 7), piece = 2 * warp + ((lane >> 3) & 1);
+                    u32 address = base + token * 128 + ((piece ^ (token & 7)) << 4);
+                    constexpr int LAST = ACC - 4;
+                    int q = 4 * j + 4 > LAST ? LAST : 4 * j + 4;
+                    store_matrices_transposed(address, f32x2_to_bf16x2(acc[4 * j], acc[4 * j + 1]),
+                                              f32x2_to_bf16x2(acc[4 * j + 2], acc[4 * j + 3]),
+                                              f32x2_to_bf16x2(acc[q], acc[q + 1]),
+                                              f32x2_to_bf16x2(acc[q + 2], acc[q + 3]));
+                }
+                named_barrier(1 + group, 128);
+                for (u32 e = tid; e < BN * 8; e += 128) {
+                    u32 token = e >> 3, piece = e & 7, m = m0 + piece * 8, n = n0 + token;
+                    if (n < N && m < M) {
+                        uint4 v = *(const uint4 *)((const u8 *)own_tree + token * 128 + ((piece ^ (token & 7)) << 4));
+                        *(uint4 *)(Y + (u64)n * ldy + m) = v;
+                    }
+                }
+                named_barrier(1 + group, 128);
+            }
+        }
+    }
+}
+
+#define GEMM_TILE(BN, GROUPS, STAGES, BLOCKS)                                                                 \
+    extern "C" __global__ void __launch_bounds__(GROUPS * 128 + (GROUPS > 1 ? 128 : 32), BLOCKS) gemm_tile_invariant_n##BN##_bf16(  \
+        const __grid_constant__ TensorMap map_w, const __grid_constant__ TensorMap map_x, u16 *Y, u32 M, u32 N,  \
+        u32 K, u32 ldy, u32 segments) {                                                                       \
+        gemm_tile<BN, GROUPS, STAGES>(map_w, map_x, Y, M, N, K, ldy, segments);                               \
+    }
+GEMM_TILE(8, 1, 8, 2)
+GEMM_TILE(16, 1, 8, 2)
+GEMM_TILE(32, 1, 7, 2)
+GEMM_TILE(64, 1, 5, 2)
+GEMM_TILE(128, 2, 5, 1)
+
+#endif
