@@ -27,7 +27,9 @@ macro_rules! mutants {
     };
 }
 
-mutants! {}
+mutants! {
+    "overlapping_tensors" in "checkpoint": "byte ranges of a safetensors file may overlap",
+}
 
 /// Whether a planted defect is on: `if mutant!("rope_base") { … }`. A name that [`MUTANTS`] lacks
 /// does not compile.

@@ -146,7 +146,9 @@ impl Instance<'_> {
             return Err(self.shape_error(name, entry));
         }
         let ranges = pattern_ranges(pattern, stored_rows).ok_or_else(|| {
-            self.shape_error(name, entry).help(format!("the view takes {pattern:?}"))
+            let found = format!("{:?}, of which the view takes {}", entry.shape, spell(pattern));
+            let error = self.error(name, Rule::RoleShape, found);
+            error.expected(format!("rows that are there for {}", self.label()))
         })?;
         let alone = self.role.views.len() == 1;
         let count: usize = ranges.iter().map(Range::len).sum();
@@ -186,11 +188,22 @@ impl Instance<'_> {
         let error = CheckpointError::new(file, Rule::RoleMissing, "no tensor of this name")
             .tensor(name)
             .expected(format!("{} {:?}", self.label(), self.role.shape));
-        let names = self.checkpoint.tensors().map(|(n, _)| n);
-        match nearest(name, names) {
+        let unused = self.checkpoint.tensors().map(|(n, _)| n).filter(|n| !self.is_used(n));
+        match nearest(name, unused) {
             Some(near) => error.help(format!("the nearest name is {}", quoted(near))),
             None => error,
         }
+    }
+
+    /// Whether some role takes rows of this tensor.
+    fn is_used(&self, name: &str) -> bool {
+        self.descriptor.roles.iter().any(|role| {
+            let layers: &[usize] = match &role.scope {
+                Scope::Model => &[0],
+                Scope::Layers(layers) => layers,
+            };
+            role.views.iter().any(|view| layers.iter().any(|l| view.tensor_of(*l) == name))
+        })
     }
 
     fn shape_error(&self, name: &str, entry: &TensorEntry) -> CheckpointError {
@@ -249,6 +262,15 @@ pub(super) fn label(role: RoleName, layer: Option<usize>) -> String {
     match layer {
         Some(layer) => format!("{role} of layer {layer}"),
         None => role.to_string(),
+    }
+}
+
+fn spell(pattern: &RowPattern) -> String {
+    match pattern {
+        RowPattern::All => "all rows".into(),
+        RowPattern::Blocks { start, block, stride, count } => {
+            format!("{count} blocks of {block} rows from row {start}, {stride} apart")
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::change::Change;
 use super::traces;
+use crate::descriptor::{Descriptor, DescriptorError};
 use crate::harness::kind::{
     Case, Cell, DeviceUse, Fault, GateKind, KindSpec, Outcome, PlanScope, PolicyUse, RunContext,
 };
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 /// The control's name: the model as it is, which must load.
 const CONTROL: &str = "unchanged";
+const DESCRIPTOR: &str = "descriptor.json";
 
 /// Models that must be refused, each made from a valid one by a recipe.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -22,6 +24,10 @@ const CONTROL: &str = "unchanged";
 pub(in crate::harness::kinds) struct Refusal {
     /// Folder of a valid model.
     model: PathBuf,
+    /// Give the descriptor derived from the valid model explicitly, as `--descriptor` does, instead
+    /// of deriving it from each config. The steps can change it: it is the file `descriptor.json`.
+    #[serde(default)]
+    explicit_descriptor: bool,
     /// The recipes. A trial named `unchanged` is added: the model itself must load.
     refusals: NonEmpty<Recipe>,
 }
@@ -64,7 +70,7 @@ impl GateKind for Refusal {
             Some(recipe) => (&recipe.change, Some(recipe.refused.as_str())),
             None => (&[], None),
         };
-        match build(&valid, &folder, changes) {
+        match build(&valid, &folder, self.explicit_descriptor, changes) {
             Ok(folder) => attempt(&valid, &folder, refused),
             Err(problem) => Outcome::error(format!("the recipe does not fit: {problem}")),
         }
@@ -72,7 +78,12 @@ impl GateKind for Refusal {
 }
 
 /// Copies the files of the model and applies the steps; returns the folder's absolute path.
-fn build(valid: &Path, folder: &Path, changes: &[Change]) -> Result<PathBuf, String> {
+fn build(
+    valid: &Path,
+    folder: &Path,
+    explicit_descriptor: bool,
+    changes: &[Change],
+) -> Result<PathBuf, String> {
     let words = |e: std::io::Error| e.to_string();
     fs::create_dir_all(folder).map_err(words)?;
     for entry in fs::read_dir(valid).map_err(|e| format!("{}: {e}", valid.display()))? {
@@ -85,6 +96,10 @@ fn build(valid: &Path, folder: &Path, changes: &[Change]) -> Result<PathBuf, Str
             let bytes = fs::read(entry.path()).map_err(words)?;
             fs::write(folder.join(name), bytes).map_err(words)?;
         }
+    }
+    if explicit_descriptor {
+        let descriptor = Model::open(valid).map_err(|e| e.to_string())?.descriptor;
+        fs::write(folder.join(DESCRIPTOR), descriptor.to_json()).map_err(words)?;
     }
     changes.iter().try_for_each(|change| change.apply(folder))?;
     folder.canonicalize().map_err(words)
@@ -134,7 +149,16 @@ fn attempt(valid: &Path, folder: &Path, refused: Option<&str>) -> Outcome {
 
 /// Bytes of the weights of the model in `folder`.
 fn load(folder: &Path) -> Result<usize, ModelError> {
-    Ok(Model::open(folder)?.load(&LoadOptions::default())?.size_bytes())
+    let path = folder.join(DESCRIPTOR);
+    let model = if path.exists() {
+        let io = |source| DescriptorError::Io { path: path.clone(), source };
+        let json = fs::read(&path).map_err(io)?;
+        let descriptor = Descriptor::from_json(&path.display().to_string(), &json)?;
+        Model::with_descriptor(folder, descriptor)?
+    } else {
+        Model::open(folder)?
+    };
+    Ok(model.load(&LoadOptions::default())?.size_bytes())
 }
 
 fn relative(message: &str, folder: &Path) -> String {
@@ -145,6 +169,7 @@ fn relative(message: &str, folder: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use crate::harness::testing::{outcomes, problems};
+    use crate::weights::Rule;
 
     fn gate(recipes: &str) -> String {
         format!(
@@ -164,17 +189,31 @@ mod tests {
         assert_eq!(problems(&gate(GOOD)), [""; 0]);
     }
 
-    const SHIPPED: [&str; 4] = [
+    const SHIPPED: [&str; 5] = [
         include_str!("../../../../gates/refusals-safetensors.yaml"),
         include_str!("../../../../gates/refusals-shards.yaml"),
         include_str!("../../../../gates/refusals-contradictions.yaml"),
         include_str!("../../../../gates/refusals-contradictions-hybrid.yaml"),
+        include_str!("../../../../gates/refusals-descriptor.yaml"),
     ];
 
     #[test]
     fn the_shipped_gates_hold() {
         for file in SHIPPED {
             assert_eq!(problems(file), [""; 0]);
+        }
+    }
+
+    /// Rules that no trial here can break: the first needs an unreadable disk, the second a file of
+    /// 100 MB.
+    const NOT_TRIED: [Rule; 2] = [Rule::Readable, Rule::IndexLimit];
+
+    #[test]
+    fn every_rule_has_a_trial() {
+        let all = SHIPPED.concat();
+        for rule in Rule::ALL {
+            let tried = all.contains(&format!("[{rule}]"));
+            assert_eq!(tried, !NOT_TRIED.contains(rule), "{rule}");
         }
     }
 
