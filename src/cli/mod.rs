@@ -8,6 +8,8 @@ mod complete;
 mod console;
 mod failure;
 mod kernels;
+mod model;
+mod model_args;
 mod root;
 
 pub(crate) use console::Console;

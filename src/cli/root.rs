@@ -1,6 +1,6 @@
 //! The root of the command line: global flags, dispatch, exit codes.
 
-use super::{Console, Failure, complete, kernels};
+use super::{Console, Failure, complete, kernels, model};
 use crate::units::Exit;
 use clap::{Args, ColorChoice, Parser, Subcommand};
 use std::process::ExitCode;
@@ -18,6 +18,8 @@ macro_rules! commands {
 }
 
 commands! {
+    /// Say what a checkpoint is: dimensions, weights, descriptor
+    Model = model,
     /// List the CUDA kernels, or compile them without a GPU
     Kernels = kernels,
     /// Print a completion script for a shell

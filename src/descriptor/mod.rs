@@ -4,6 +4,7 @@
 //! A family adapter is a pure function from `config.json` (and the tensor index) to a
 //! [`Descriptor`]. The engine knows kinds (mixers, feed-forwards, norm styles), never families.
 
+mod compare;
 mod config;
 mod dimension;
 mod error;
@@ -18,6 +19,7 @@ mod validate;
 mod wire;
 mod word;
 
+pub use compare::Difference;
 pub use error::{DescriptorError, Refusal};
 pub use family::{ConfigFiles, TensorIndex};
 pub use identity::GDN_QK_NORM_EPSILON;

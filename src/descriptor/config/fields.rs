@@ -1,5 +1,6 @@
 //! Typed access to the keys of one JSON object.
 
+use super::spelling::same_value;
 use crate::descriptor::Refusal;
 use crate::units::{JsonMember, JsonNode, JsonValue, Position, nearest};
 use std::cell::RefCell;
@@ -204,12 +205,26 @@ impl<'a> Fields<'a> {
     /// Refuses the first key that was neither asked for nor is in `ignored`. Keys that begin with
     /// an underscore are private notes by convention, and a null key says nothing.
     pub(in crate::descriptor) fn finish(&self, ignored: &[&[&'static str]]) -> Result<()> {
+        self.finish_beside(ignored, None)
+    }
+
+    /// As [`Fields::finish`] for the outer object of a nested config: a key that the inner object
+    /// gives with the same value says nothing new.
+    pub(in crate::descriptor) fn finish_beside(
+        &self,
+        ignored: &[&[&'static str]],
+        inner: Option<&Fields<'_>>,
+    ) -> Result<()> {
+        let repeated = |member: &JsonMember| {
+            let same = inner.and_then(|inner| inner.node.get(&member.key));
+            same.is_some_and(|m| same_value(&m.node, &member.node))
+        };
         let asked = self.asked.borrow();
         let ignored = || ignored.iter().flat_map(|list| list.iter().copied());
         for member in self.members() {
             let key = member.key.as_str();
             let known = asked.contains(key) || ignored().any(|i| i == key) || key.starts_with('_');
-            if known || member.node.is_null() {
+            if known || member.node.is_null() || repeated(member) {
                 continue;
             }
             let problem = format!("unknown key, found with {}", member.node);

@@ -19,7 +19,7 @@ pub(in crate::descriptor) fn agreed<'f, 'a>(
         let Some(node) = fields.get(key) else { continue };
         match first {
             None => first = Some((fields, key, node)),
-            Some((_, _, known)) if same(known, node) => {}
+            Some((_, _, known)) if same_value(known, node) => {}
             Some((other, other_key, known)) => {
                 return Err(fields.refuse(
                     key,
@@ -36,18 +36,18 @@ pub(in crate::descriptor) fn agreed<'f, 'a>(
 }
 
 /// Equal values: numbers by their value (`1e6` and `1000000.0`), objects in any key order.
-fn same(a: &JsonNode, b: &JsonNode) -> bool {
+pub(super) fn same_value(a: &JsonNode, b: &JsonNode) -> bool {
     match (&a.value, &b.value) {
         (JsonValue::Number(_), JsonValue::Number(_)) => match (a.as_u64(), b.as_u64()) {
             (Some(a), Some(b)) => a == b,
             _ => a.as_f64() == b.as_f64(),
         },
         (JsonValue::List(a), JsonValue::List(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b))
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_value(a, b))
         }
         (JsonValue::Object(a), JsonValue::Object(members)) => {
             a.len() == members.len()
-                && a.iter().all(|m| b.get(&m.key).is_some_and(|n| same(&m.node, &n.node)))
+                && a.iter().all(|m| b.get(&m.key).is_some_and(|n| same_value(&m.node, &n.node)))
         }
         (a, b) => a == b,
     }

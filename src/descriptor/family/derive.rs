@@ -76,16 +76,19 @@ pub(in crate::descriptor) fn derive(files: &ConfigFiles<'_>) -> Result<Descripto
 
     let mut descriptor = read_dimensions(family, text)?;
     descriptor.end_tokens = read_end_tokens(&outer, text, files, descriptor.vocab)?;
-    let tied = read_tie(family, &outer, inner.as_ref(), files.tensors)?;
-    outer.finish(&[IGNORED_EVERYWHERE, family.ignored, layout.outer_ignored])?;
-    if inner.is_some() {
-        text.finish(&[IGNORED_EVERYWHERE, family.ignored])?;
-    }
-
     let prefix = match files.tensors {
         Some(index) => index.prefix(layout.prefixes)?,
         None => layout.prefixes[0],
     };
+    let tied = read_tie(family, &outer, inner.as_ref(), files.tensors)?;
+    outer.finish_beside(
+        &[IGNORED_EVERYWHERE, family.ignored, layout.outer_ignored],
+        inner.as_ref(),
+    )?;
+    if inner.is_some() {
+        text.finish(&[IGNORED_EVERYWHERE, family.ignored])?;
+    }
+
     descriptor.roles = place_roles(family, prefix, tied, &descriptor);
     descriptor.validate().map_err(|e| Refusal::of_file(file, e.to_string()))?;
     if let Some(index) = files.tensors {

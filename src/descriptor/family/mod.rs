@@ -1,7 +1,7 @@
 //! One adapter per family: `config.json` → [`Descriptor`](super::Descriptor).
 //!
 //! A family is a [`Family`] value, a table of what sets it apart; `derive` reads any config by such
-//! a table. Adding a family adds a file with its table and a line in [`FAMILIES`]; a kind of layer
+//! a table. Adding a family adds a file with its table and a line in `FAMILIES`; a kind of layer
 //! that no family had before adds a descriptor kind, its roles and its engine module.
 
 mod derive;
@@ -12,8 +12,5 @@ mod tensors;
 
 pub use derive::ConfigFiles;
 pub(super) use derive::{LAYER_LIMIT, derive};
-use table::{Family, Gdn, HeadDim, Layout, Mixers};
+use table::{FAMILIES, Family, Gdn, HeadDim, Layout, Mixers};
 pub use tensors::TensorIndex;
-
-/// Every family that can be loaded.
-const FAMILIES: &[&Family] = &[&llama::LLAMA, &qwen3_5::QWEN3_5];

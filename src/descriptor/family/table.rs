@@ -1,7 +1,11 @@
-//! What an adapter is made of.
+//! What an adapter is made of, and the list of all.
 
+use super::{llama, qwen3_5};
 use crate::descriptor::config::{Only, RopeRule};
 use crate::descriptor::{NormStyle, OutputGate, RoleName};
+
+/// Every family that can be loaded.
+pub(super) const FAMILIES: &[&Family] = &[&llama::LLAMA, &qwen3_5::QWEN3_5];
 
 /// A model family: the table of its differences.
 #[derive(Debug)]

@@ -9,5 +9,4 @@ mod layout;
 mod read;
 mod write;
 
-/// Version of the schema; a reader refuses others.
-pub const SCHEMA_VERSION: u64 = 1;
+pub use write::SCHEMA_VERSION;

@@ -1,8 +1,11 @@
 //! Writing.
 
-use super::{SCHEMA_VERSION, layout};
+use super::layout;
 use crate::descriptor::{Descriptor, Role, RopeScaling, RowPattern, Scope};
 use serde_json::{Map, Value, json};
+
+/// Version of the schema; a reader refuses others.
+pub const SCHEMA_VERSION: u64 = 1;
 
 impl Descriptor {
     /// The canonical JSON: every key, in a fixed order, laid out for people and for diffs.
@@ -10,7 +13,8 @@ impl Descriptor {
         layout::pretty(&self.to_value())
     }
 
-    fn to_value(&self) -> Value {
+    /// The canonical JSON as a value.
+    pub(in crate::descriptor) fn to_value(&self) -> Value {
         let words = |words: Vec<&'static str>| Value::from(words);
         let mut fields = Map::new();
         let mut put = |key: &str, value: Value| {

@@ -1,5 +1,6 @@
 //! The gate kinds: one module each, and one line in the registry.
 
+mod descriptor_snapshot;
 mod generation_lifecycle;
 mod logits_source;
 mod refusal;
@@ -36,6 +37,7 @@ const fn kind<K: KindSpec>() -> Registration {
 
 /// Every kind, by name.
 pub(super) static REGISTRY: &[Registration] = &[
+    kind::<descriptor_snapshot::DescriptorSnapshot>(),
     kind::<generation_lifecycle::GenerationLifecycle>(),
     kind::<refusal::Refusal>(),
     kind::<region_inventory::RegionInventory>(),

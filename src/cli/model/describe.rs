@@ -1,0 +1,144 @@
+//! `assay model describe`.
+
+use super::table::{bytes, columns, grouped};
+use crate::cli::model_args::DescriptorArgs;
+use crate::cli::{Console, Failure};
+use crate::descriptor::{Descriptor, Mixer, OutputGate, Role, RopeScaling};
+use crate::units::Exit;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  assay model describe ./SmolLM2-135M
+  assay model describe --descriptor descriptors/qwen38-27b.json --json";
+
+/// Arguments of `assay model describe`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// Hugging Face folder; config.json is enough
+    #[arg(value_name = "DIR", required_unless_present = "descriptor")]
+    dir: Option<PathBuf>,
+    /// Describe this descriptor file instead
+    #[arg(long, value_name = "FILE", conflicts_with = "dir")]
+    descriptor: Option<PathBuf>,
+}
+
+/// Runs `assay model describe`.
+pub(super) fn run(args: &Args, console: &Console) -> Result<Exit, Failure> {
+    let source = DescriptorArgs { descriptor: args.descriptor.clone(), check_descriptor: false };
+    let d = source.descriptor_of(&args.dir.clone().unwrap_or_default())?;
+    if console.json() {
+        console.product_json(&as_json(&d))?;
+    } else {
+        console.product(&as_text(&d))?;
+    }
+    Ok(Exit::Success)
+}
+
+fn as_json(d: &Descriptor) -> Value {
+    let role = |role: &Role| {
+        json!({
+            "name": role.name.as_str(),
+            "copies": role.copies(),
+            "shape": role.shape,
+            "parameters": role.parameters(),
+            "shard": role.shard.as_str(),
+            "tied_to": role.tied_to.map(|t| t.as_str()),
+        })
+    };
+    json!({
+        "family": d.family,
+        "dimensions": d.dimensions().into_iter().collect::<std::collections::BTreeMap<_, _>>(),
+        "layers": d.layers(),
+        "layer_mixers": d.layer_mixers,
+        "layer_ffns": d.layer_ffns,
+        "max_position_tokens": d.max_position_tokens,
+        "end_tokens": d.end_tokens,
+        "parameters": d.parameters(),
+        "weights_bf16_bytes": d.weights_bf16_bytes(),
+        "cache_bytes_per_token": d.cache_bytes_per_token(),
+        "gdn_state_bytes_per_sequence": d.gdn_state_bytes_per_sequence(),
+        "semantic_id": d.semantic().digest().to_string(),
+        "roles": d.roles.iter().map(role).collect::<Vec<_>>(),
+    })
+}
+
+fn as_text(d: &Descriptor) -> String {
+    let row = |cells: &[&str]| cells.iter().map(|c| (*c).to_owned()).collect::<Vec<String>>();
+    let mut facts = vec![
+        row(&["family", &d.family]),
+        row(&["layers", &layers(d)]),
+        row(&["hidden", &d.hidden.to_string()]),
+        row(&["vocabulary", &d.vocab.to_string()]),
+        row(&["context", &format!("{} tokens", d.max_position_tokens)]),
+        row(&["norm", &format!("{}, epsilon {:e}", d.norm_style, d.norm_epsilon)]),
+    ];
+    if let Some(a) = &d.attention {
+        let norm = if a.qk_norm { ", q/k norm" } else { "" };
+        let gate = match a.output_gate {
+            OutputGate::None => String::new(),
+            gate => format!(", {gate} output gate"),
+        };
+        let heads = format!("{} query, {} kv heads × {}", a.query_heads, a.kv_heads, a.head_dim);
+        facts.push(row(&["attention", &format!("{heads}{norm}{gate}")]));
+        let scaling = match &a.rope.scaling {
+            RopeScaling::None {} => String::new(),
+            scaling => format!(", {} scaling", scaling.as_str()),
+        };
+        let rope = format!(
+            "{}, theta {}, {} of {} dimensions{scaling}",
+            a.rope.convention, a.rope.theta, a.rope.rotary_dim, a.head_dim
+        );
+        facts.push(row(&["rope", &rope]));
+    }
+    if let Some(g) = &d.gdn {
+        let gdn = format!(
+            "{} key heads × {}, {} value heads × {}, convolution {}",
+            g.key_heads, g.key_dim, g.value_heads, g.value_dim, g.conv_width
+        );
+        facts.push(row(&["gated delta net", &gdn]));
+    }
+    if let Some(width) = d.intermediate {
+        facts.push(row(&["feed-forward", &format!("dense, {width}")]));
+    }
+    let ends: Vec<String> = d.end_tokens.iter().map(u32::to_string).collect();
+    facts
+        .push(row(&["end tokens", &if ends.is_empty() { "none".into() } else { ends.join(", ") }]));
+    facts.extend([
+        row(&["parameters", &grouped(d.parameters())]),
+        row(&["weights in BF16", &bytes(d.weights_bf16_bytes())]),
+        row(&["cache per token", &bytes(d.cache_bytes_per_token())]),
+        row(&["state per sequence", &bytes(d.gdn_state_bytes_per_sequence())]),
+        row(&["semantic id", &d.semantic().digest().short()]),
+    ]);
+    let mut roles = vec![row(&["role", "copies", "shape", "parameters", "shard"])];
+    roles.extend(d.roles.iter().map(role_row));
+    format!("{}\n{}", columns(&facts, &[]), columns(&roles, &[1, 3]))
+}
+
+/// `64: 48 gdn, 16 full_attention`.
+fn layers(d: &Descriptor) -> String {
+    let kinds: Vec<String> = [Mixer::Gdn, Mixer::FullAttention]
+        .into_iter()
+        .filter(|mixer| d.layers_with(*mixer) > 0)
+        .map(|mixer| format!("{} {mixer}", d.layers_with(mixer)))
+        .collect();
+    format!("{}: {}", d.layers(), kinds.join(", "))
+}
+
+fn role_row(role: &Role) -> Vec<String> {
+    let shape: Vec<String> = role.shape.iter().map(usize::to_string).collect();
+    let parameters = match role.tied_to {
+        Some(other) => format!("tied to {other}"),
+        None => grouped(role.parameters()),
+    };
+    vec![
+        role.name.to_string(),
+        role.copies().to_string(),
+        shape.join(" × "),
+        parameters,
+        role.shard.to_string(),
+    ]
+}

@@ -1,0 +1,108 @@
+//! How any command names a model.
+
+use super::{Console, Failure};
+use crate::descriptor::{Descriptor, DescriptorError, from_dir};
+use crate::units::Exit;
+use crate::weights::{Model, ModelError};
+use clap::Args;
+use std::path::{Path, PathBuf};
+
+/// The flags by which a command names a model.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Model")]
+pub(crate) struct ModelArgs {
+    /// Hugging Face folder: config.json, safetensors, tokenizer.json
+    #[arg(long, value_name = "DIR")]
+    pub(crate) model: PathBuf,
+    #[command(flatten)]
+    pub(crate) overrides: DescriptorArgs,
+}
+
+/// The flags that replace or check the descriptor of a checkpoint folder.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Model")]
+pub(crate) struct DescriptorArgs {
+    /// Use this descriptor instead of the one that config.json gives
+    #[arg(long, value_name = "FILE")]
+    pub(crate) descriptor: Option<PathBuf>,
+    /// Print on stderr the descriptor that the engine holds, and fail if it is not the one that
+    /// config.json gives
+    #[arg(long)]
+    pub(crate) check_descriptor: bool,
+}
+
+impl ModelArgs {
+    /// Opens the folder, with `--descriptor` in place of what config.json gives.
+    ///
+    /// # Errors
+    /// 64 for a refused file, 74 for one that cannot be read.
+    pub(crate) fn open(&self) -> Result<Model, Failure> {
+        Ok(match &self.overrides.descriptor {
+            Some(file) => Model::with_descriptor(&self.model, Descriptor::read(file)?)?,
+            None => Model::open(&self.model)?,
+        })
+    }
+
+    /// With `--check-descriptor`: prints the descriptor that the engine holds and compares it with
+    /// the one that config.json gives. Call it with the descriptor of the created engine.
+    ///
+    /// # Errors
+    /// 1 if they differ, with every difference by key.
+    pub(crate) fn check(&self, held: &Descriptor, console: &Console) -> Result<(), Failure> {
+        self.overrides.check(&self.model, held, console)
+    }
+}
+
+impl DescriptorArgs {
+    /// `--descriptor`, or what the config.json of `dir` gives.
+    ///
+    /// # Errors
+    /// As [`ModelArgs::open`].
+    pub(crate) fn descriptor_of(&self, dir: &Path) -> Result<Descriptor, Failure> {
+        match &self.descriptor {
+            Some(file) => Ok(Descriptor::read(file)?),
+            None => Ok(from_dir(dir)?),
+        }
+    }
+
+    /// As [`ModelArgs::check`], for the folder `dir`.
+    pub(crate) fn check(
+        &self,
+        dir: &Path,
+        held: &Descriptor,
+        console: &Console,
+    ) -> Result<(), Failure> {
+        if !self.check_descriptor {
+            return Ok(());
+        }
+        console.diagnostic(held.to_json().trim_end());
+        let differences = from_dir(dir)?.differences(held);
+        if differences.is_empty() {
+            return Ok(());
+        }
+        let listed: Vec<String> = differences.iter().map(|d| format!("\n  {d}")).collect();
+        Err(Failure::new(
+            Exit::Fail,
+            format!(
+                "the engine's descriptor is not the one of {}:{}",
+                dir.join("config.json").display(),
+                listed.concat()
+            ),
+        ))
+    }
+}
+
+impl From<DescriptorError> for Failure {
+    fn from(error: DescriptorError) -> Failure {
+        match error {
+            DescriptorError::Io { .. } => Failure::new(Exit::Io, error),
+            DescriptorError::Refused(_) => Failure::usage(error),
+        }
+    }
+}
+
+impl From<ModelError> for Failure {
+    fn from(error: ModelError) -> Failure {
+        Failure::new(if error.is_io() { Exit::Io } else { Exit::Usage }, error)
+    }
+}

@@ -1,0 +1,112 @@
+//! `assay model` as a user runs it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn assay(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_assay")).args(args).current_dir(root()).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn refused(args: &[&str], code: i32) -> String {
+    let output = assay(args);
+    assert_eq!(output.status.code(), Some(code), "{args:?}");
+    assert!(output.stdout.is_empty(), "{args:?} printed on stdout");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn describe_needs_no_weights_and_fits_eighty_columns() {
+    for entry in std::fs::read_dir(root().join("descriptors")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            continue;
+        }
+        let text = stdout(&assay(&["model", "describe", "--descriptor", path.to_str().unwrap()]));
+        let longest = text.lines().map(|l| l.chars().count()).max().unwrap();
+        assert!(longest <= 80, "{}: {longest} columns\n{text}", path.display());
+    }
+    let text = stdout(&assay(&["model", "describe", "descriptors/configs/qwen38-27b"]));
+    for fact in [
+        "64: 48 gdn, 16 full_attention",
+        "24 query, 4 kv heads × 256, q/k norm, sigmoid output gate",
+        "half_split, theta 10000000, 64 of 256 dimensions",
+        "16 key heads × 128, 48 value heads × 128, convolution 4",
+        "248044, 248046",
+        "cache per token     64.0 KiB",
+    ] {
+        assert!(text.contains(fact), "{fact}\n{text}");
+    }
+}
+
+#[test]
+fn describe_prints_json() {
+    let file = "descriptors/smollm2-135m.json";
+    let text = stdout(&assay(&["model", "describe", "--descriptor", file, "--json"]));
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(json["parameters"], 134_515_008u64);
+    assert_eq!(json["weights_bf16_bytes"], 269_030_016u64);
+    assert_eq!(json["cache_bytes_per_token"], 23_040u64);
+    assert_eq!(json["gdn_state_bytes_per_sequence"], 0u64);
+    assert_eq!(json["dimensions"]["head_dim"], 64u64);
+}
+
+#[test]
+fn descriptor_prints_the_committed_bytes() {
+    let printed = stdout(&assay(&["model", "descriptor", "tests/fixtures/qwen3_5"]));
+    let committed = std::fs::read_to_string(root().join("descriptors/tiny-qwen35.json")).unwrap();
+    assert_eq!(printed, committed);
+}
+
+/// What `synth` writes is a checkpoint that opens, derives to the same descriptor, and has the
+/// same bytes for the same seed.
+#[test]
+fn synth_writes_a_checkpoint_that_reads_back() {
+    let scratch = tempfile::tempdir().unwrap();
+    let write = |name: &str, seed: &str| {
+        let out = scratch.path().join(name);
+        let out_arg = out.to_str().unwrap().to_owned();
+        let file = "descriptors/tiny-qwen35.json";
+        let tokenizer = "tests/fixtures/qwen3_5";
+        let args = ["--seed", seed, "--out", &out_arg, "--tokenizer", tokenizer];
+        stdout(&assay(&[&["model", "synth", "--descriptor", file], &args[..]].concat()));
+        out
+    };
+    let (first, again, other) = (write("a", "7"), write("b", "7"), write("c", "8"));
+    let weights = |dir: &Path| std::fs::read(dir.join("model.safetensors")).unwrap();
+    assert_eq!(weights(&first), weights(&again));
+    assert_ne!(weights(&first), weights(&other));
+    assert!(first.join("tokenizer.json").is_file());
+    let printed = stdout(&assay(&["model", "descriptor", first.to_str().unwrap()]));
+    let committed = std::fs::read_to_string(root().join("descriptors/tiny-qwen35.json")).unwrap();
+    assert_eq!(printed, committed);
+    let model = assay::weights::Model::open(&first).unwrap();
+    model.load(&Default::default()).unwrap();
+}
+
+#[test]
+fn mistakes_are_named() {
+    let missing = refused(&["model", "describe", "no/such/folder"], 74);
+    assert!(missing.contains("no/such/folder/config.json"), "{missing}");
+    let bad = refused(&["model", "descriptor", "tests/fixtures/bad-configs/activation-gelu"], 64);
+    assert!(bad.contains("config.json:8:17: `hidden_act`: expected \"silu\""), "{bad}");
+    refused(&["model", "describe"], 64);
+    let scratch = tempfile::tempdir().unwrap();
+    let out = scratch.path().join("out");
+    let synth = |file: &str, config: &str| {
+        let out = out.to_str().unwrap();
+        let args = ["model", "synth", "--descriptor", file, "--config", config];
+        refused(&[&args[..], &["--seed", "1", "--out", out]].concat(), 64)
+    };
+    let foreign = synth("descriptors/tiny-llama.json", "descriptors/configs/tiny-qwen35");
+    assert!(foreign.contains("does not describe descriptors/tiny-llama.json"), "{foreign}");
+    assert!(!out.exists());
+}
