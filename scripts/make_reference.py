@@ -252,8 +252,13 @@ def measure_bf16(model, prompts, logits):
 def weights_digest(folder):
     """SHA-256 over every stored tensor in name order: name, dtype, shape, bytes. The same
     weights in other files or in another order have the same digest."""
+    index = Path(folder) / "model.safetensors.index.json"
+    if index.exists():
+        shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    else:
+        shards = {"model.safetensors"}
     where = {}
-    for path in sorted(Path(folder).glob("*.safetensors")):
+    for path in (Path(folder) / shard for shard in sorted(shards)):
         with open(path, "rb") as file:
             size = int.from_bytes(file.read(8), "little")
             header = json.loads(file.read(size))

@@ -1,8 +1,12 @@
 //! The gate kinds: one module each, and one line in the registry.
 
+mod chunk_consistency;
+mod core_reference;
 mod descriptor_snapshot;
 mod generation_lifecycle;
+mod loaded;
 mod logits_source;
+mod model_reference;
 mod refusal;
 mod region_inventory;
 mod sampling_distribution;
@@ -37,8 +41,11 @@ const fn kind<K: KindSpec>() -> Registration {
 
 /// Every kind, by name.
 pub(super) static REGISTRY: &[Registration] = &[
+    kind::<chunk_consistency::ChunkConsistency>(),
+    kind::<core_reference::CoreReference>(),
     kind::<descriptor_snapshot::DescriptorSnapshot>(),
     kind::<generation_lifecycle::GenerationLifecycle>(),
+    kind::<model_reference::ModelReference>(),
     kind::<refusal::Refusal>(),
     kind::<region_inventory::RegionInventory>(),
     kind::<sampling_distribution::SamplingDistribution>(),

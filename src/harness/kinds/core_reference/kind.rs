@@ -1,0 +1,167 @@
+//! The kind: its keys, its cells, and how one is decided.
+
+use super::fp64;
+use super::inputs::{AttentionInputs, AttentionShape, GdnInputs, GdnShape};
+use super::run::{self, Execution};
+use crate::backend::{DeviceKind, Region};
+use crate::harness::kind::{
+    Case, Cell, DeviceUse, Fault, GateKind, KindSpec, Outcome, PlanScope, PolicyUse, RunContext,
+};
+use crate::harness::plan::Matrix;
+use crate::harness::spec::{Expectations, NonEmpty, Select, find};
+use crate::tensor::Difference;
+use serde::Deserialize;
+
+/// A core and the shapes in which it is compared with its definition.
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(in crate::harness::kinds) struct CoreReference {
+    /// `attention_core` or `gdn_core`.
+    region: Region,
+    matrix: Shapes,
+    /// Bounds, per selected cells.
+    expect: Expectations<Bound>,
+}
+
+/// Shapes; inputs are pseudo-random and exact in BF16.
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Shapes {
+    /// Query and key/value heads, or key and value heads.
+    heads: NonEmpty<[usize; 2]>,
+    /// Dimension of a head; key and value dimension for `gdn_core`.
+    head_dim: NonEmpty<[usize; 2]>,
+    tokens: NonEmpty<usize>,
+    /// Tokens of one step.
+    chunk_tokens: NonEmpty<usize>,
+}
+
+/// Largest differences, as shares of the largest value that FP64 gives.
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Bound {
+    pub(super) max_relative: f64,
+}
+
+impl KindSpec for CoreReference {
+    const NAME: &'static str = "core_reference";
+    const DEVICE: DeviceUse = DeviceUse::Any;
+    const POLICY: PolicyUse = PolicyUse::Listed;
+}
+
+impl GateKind for CoreReference {
+    fn cases(&self, _scope: &PlanScope) -> Result<Vec<Case>, Fault> {
+        if !matches!(self.region, Region::AttentionCore | Region::GdnCore) {
+            let message = format!("`{}` has no FP64 definition here", self.region);
+            return Err(Fault::at("region", message));
+        }
+        for row in self.expect.iter() {
+            if !(row.then.max_relative.is_finite() && row.then.max_relative > 0.0) {
+                return Err(Fault::at("expect", "`max_relative` must be finite and above 0"));
+            }
+        }
+        let shapes = &self.matrix;
+        Ok(Matrix::new()
+            .axis("heads", &shapes.heads)
+            .axis("head_dim", &shapes.head_dim)
+            .axis("tokens", &shapes.tokens)
+            .axis("chunk_tokens", &shapes.chunk_tokens)
+            .cases([self.region]))
+    }
+
+    fn run(&self, cell: &Cell, context: &RunContext) -> Outcome {
+        self.trial(cell, context).unwrap_or_else(Outcome::error)
+    }
+
+    fn group(&self, _cell: &Cell) -> Option<String> {
+        Some(self.region.to_string())
+    }
+
+    fn expectations(&self) -> Vec<&Select> {
+        self.expect.iter().map(|row| &row.when).collect()
+    }
+}
+
+impl CoreReference {
+    fn trial(&self, cell: &Cell, context: &RunContext) -> Result<Outcome, String> {
+        if cell.device != DeviceKind::Cpu {
+            return Err(format!("cores run by themselves on the CPU, not on {}", cell.device));
+        }
+        let pair = |axis: &str| -> Result<[usize; 2], String> {
+            let list = cell.read_list(axis)?;
+            list.try_into().map_err(|_| format!("axis `{axis}` needs two numbers"))
+        };
+        let (heads, dims) = (pair("heads")?, pair("head_dim")?);
+        let tokens: usize = cell.read("tokens")?;
+        let how = Execution {
+            policy: cell.policy.ok_or("the cell has no policy")?,
+            threads: context.threads,
+            chunk_tokens: cell.read("chunk_tokens")?,
+        };
+        let bound = find(&self.expect, cell)?;
+        let key = format!("fp64 {} {heads:?} {dims:?} {tokens}", self.region);
+        let compared = if self.region == Region::AttentionCore {
+            let [head_dim, value_dim] = dims;
+            if head_dim != value_dim {
+                return Err("attention has one head_dim: give it twice".into());
+            }
+            let shape = AttentionShape { tokens, heads: heads[0], kv_heads: heads[1], head_dim };
+            let inputs = AttentionInputs::new(shape);
+            let expected =
+                context.cache.get_or_make(&key, || Ok::<_, String>(fp64::attention(&inputs)))?;
+            vec![("out", expected.to_vec(), run::attention(&inputs, how)?)]
+        } else {
+            let shape = GdnShape {
+                tokens,
+                key_heads: heads[0],
+                value_heads: heads[1],
+                key_dim: dims[0],
+                value_dim: dims[1],
+            };
+            let inputs = GdnInputs::new(shape);
+            let expected = context
+                .cache
+                .get_or_make(&key, || Ok::<_, String>(fp64::gated_delta_net(&inputs)))?;
+            let (out, state) = run::gated_delta_net(&inputs, how)?;
+            vec![("out", expected.0.clone(), out), ("state", expected.1.clone(), state)]
+        };
+        Ok(decide(&compared, bound))
+    }
+}
+
+/// Decides from (name, FP64 values, found values).
+pub(super) fn decide(compared: &[(&str, Vec<f64>, Vec<f32>)], bound: &Bound) -> Outcome {
+    let mut complaints = Vec::new();
+    let mut worst: f64 = 0.0;
+    let mut count = 0;
+    for (name, expected, found) in compared {
+        let expected: Vec<f32> = expected.iter().map(|x| *x as f32).collect();
+        let d = match Difference::between(&expected, found) {
+            Ok(d) if d.is_finite() => d,
+            Ok(d) => {
+                complaints.push(format!("{} of {} `{name}` are not finite", d.non_finite, d.count));
+                continue;
+            }
+            Err(e) => {
+                complaints.push(format!("`{name}`: {e}"));
+                continue;
+            }
+        };
+        let relative = if d.max_abs == 0.0 { 0.0 } else { d.max_abs / d.largest_expected };
+        worst = worst.max(relative);
+        count += d.count;
+        if relative > bound.max_relative {
+            complaints.push(format!(
+                "`{name}` differs by {relative:.2e} of its largest value, more than {:.1e}, at \
+                 element {}: FP64 gives {}, found {}",
+                bound.max_relative, d.worst_at, expected[d.worst_at], found[d.worst_at]
+            ));
+        }
+    }
+    let outcome = if complaints.is_empty() {
+        Outcome::pass(format!("{count} values, largest relative difference {worst:.1e}"))
+    } else {
+        Outcome::fail(complaints.join("; "))
+    };
+    outcome.with("compared", count).number("max_relative", worst)
+}

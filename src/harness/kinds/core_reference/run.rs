@@ -1,0 +1,125 @@
+//! The cores by themselves: plans of the few operations that reach one.
+
+use super::inputs::{AttentionInputs, AttentionShape, GdnInputs, GdnShape};
+use crate::backend::cpu::{CpuModel, CpuOptions, Isa};
+use crate::backend::{
+    Buf, BufferSpec, CacheSpec, DeviceModel, GdnSpec, Op, OpKind, Plan, Policy, RegionRun, Span,
+};
+use crate::descriptor::GatedDeltaNet;
+use std::collections::HashMap;
+
+/// A plan without weights on the CPU.
+struct Bench {
+    model: CpuModel,
+    state: Box<dyn crate::backend::State>,
+}
+
+impl Bench {
+    fn new(
+        widths: &[(&str, usize)],
+        ops: Vec<OpKind>,
+        attention: Option<CacheSpec>,
+        gdn: Option<GdnSpec>,
+        policy: Policy,
+        threads: usize,
+    ) -> Result<Bench, String> {
+        let buffers: Vec<BufferSpec> = widths
+            .iter()
+            .map(|(name, width)| BufferSpec { name: (*name).to_owned(), width: *width })
+            .collect();
+        let plan = Plan {
+            buffers,
+            ops: ops.into_iter().map(|kind| Op { kind, layer: None, taps: Vec::new() }).collect(),
+            head_ops: Vec::new(),
+            residual: Buf(0),
+            final_hidden: Buf(0),
+            logits: Buf(0),
+            attention_slots: attention.into_iter().collect(),
+            gdn_slots: gdn.into_iter().collect(),
+            rope: None,
+        };
+        let options =
+            CpuOptions { policy, isa: Isa::detect(), threads: Some(threads), poison: true };
+        let model = CpuModel::new(plan, HashMap::new(), &options)?;
+        let state = model.new_state();
+        Ok(Bench { model, state })
+    }
+
+    /// Feeds all rows in chunks; `inputs` are row-major, in the order of the first buffers. Gives
+    /// the buffer after them, for every row.
+    fn feed(&mut self, inputs: &[&[f32]], tokens: usize, chunk: usize) -> Result<Vec<f32>, String> {
+        let outputs = [Buf(inputs.len())];
+        let mut out = Vec::new();
+        for start in (0..tokens).step_by(chunk.max(1)) {
+            let rows = chunk.max(1).min(tokens - start);
+            let inputs: Vec<(Buf, Vec<f32>)> = inputs
+                .iter()
+                .enumerate()
+                .map(|(i, values)| {
+                    let width = values.len() / tokens;
+                    (Buf(i), values[start * width..(start + rows) * width].to_vec())
+                })
+                .collect();
+            let spans = [Span { rows: 0..rows, position: start }];
+            let ids = vec![0; rows];
+            let run = RegionRun { tokens: &ids, spans: &spans, inputs: &inputs, outputs: &outputs };
+            let rows = self
+                .model
+                .region(&run, &mut [self.state.as_mut()])
+                .map_err(|fault| fault.to_string())?;
+            out.extend(rows.into_iter().flatten());
+        }
+        Ok(out)
+    }
+}
+
+/// How a core is executed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Execution {
+    pub(super) policy: Policy,
+    pub(super) threads: usize,
+    /// Tokens of one step.
+    pub(super) chunk_tokens: usize,
+}
+
+/// Outputs of `attention_core`, `[token][query head][head_dim]`.
+pub(super) fn attention(inputs: &AttentionInputs, how: Execution) -> Result<Vec<f32>, String> {
+    let AttentionShape { tokens, heads, kv_heads, head_dim } = inputs.shape;
+    let (q, kv) = (heads * head_dim, kv_heads * head_dim);
+    let widths = [("q", q), ("k", kv), ("v", kv), ("out", q)];
+    let ops = vec![
+        OpKind::KvWrite { k: Buf(1), v: Buf(2), slot: 0 },
+        OpKind::AttentionCore { q: Buf(0), slot: 0, heads, out: Buf(3) },
+    ];
+    let cache = CacheSpec { layer: 0, kv_heads, head_dim };
+    let mut bench = Bench::new(&widths, ops, Some(cache), None, how.policy, how.threads)?;
+    bench.feed(&[&inputs.q, &inputs.k, &inputs.v], tokens, how.chunk_tokens)
+}
+
+/// Outputs of `gdn_core`, `[token][value head][value_dim]`, and the last state,
+/// `[value head][key_dim][value_dim]`.
+pub(super) fn gated_delta_net(
+    inputs: &GdnInputs,
+    how: Execution,
+) -> Result<(Vec<f32>, Vec<f32>), String> {
+    let GdnShape { tokens, key_heads, value_heads, key_dim, value_dim } = inputs.shape;
+    let (keys, values) = (key_heads * key_dim, value_heads * value_dim);
+    let widths = [
+        ("q", keys),
+        ("k", keys),
+        ("v", values),
+        ("log_decay", value_heads),
+        ("beta", value_heads),
+        ("out", values),
+    ];
+    let [q, k, v, log_decay, beta, out] = [0, 1, 2, 3, 4, 5].map(Buf);
+    let ops = vec![OpKind::GdnCore { q, k, v, log_decay, beta, slot: 0, out }];
+    let dims = GatedDeltaNet { key_heads, value_heads, key_dim, value_dim, conv_width: 4 };
+    let spec = GdnSpec { layer: 0, dims };
+    let mut bench = Bench::new(&widths, ops, None, Some(spec), how.policy, how.threads)?;
+    let given = [&inputs.q, &inputs.k, &inputs.v, &inputs.log_decay, &inputs.beta];
+    let out = bench.feed(&given.map(Vec::as_slice), tokens, how.chunk_tokens)?;
+    let states = bench.state.inspect();
+    let state = states.into_iter().find(|s| s.name == "layers.0.recurrent");
+    Ok((out, state.ok_or("the state cannot be inspected")?.values))
+}

@@ -1,0 +1,52 @@
+//! The cores pass, and planted defects do not.
+
+use super::fp64;
+use super::inputs::{AttentionInputs, AttentionShape, GdnInputs, GdnShape};
+use super::kind::{Bound, decide};
+use super::run::{self, Execution};
+use crate::backend::Policy;
+use crate::harness::kind::Verdict;
+
+const BOUND: Bound = Bound { max_relative: 1e-5 };
+const HOW: Execution = Execution { policy: Policy::F32, threads: 1, chunk_tokens: 100 };
+
+#[test]
+fn a_wrong_attention_fails() {
+    let shape = AttentionShape { tokens: 300, heads: 4, kv_heads: 2, head_dim: 16 };
+    let inputs = AttentionInputs::new(shape);
+    let found = run::attention(&inputs, HOW).unwrap();
+    let verdict = |change: &dyn Fn(&mut AttentionInputs), found: &[f32]| {
+        let mut inputs = inputs.clone();
+        change(&mut inputs);
+        decide(&[("out", fp64::attention(&inputs), found.to_vec())], &BOUND).verdict
+    };
+    assert_eq!(verdict(&|_| (), &found), Verdict::Pass);
+    // Not of position 0, where a softmax over one key is 1 whatever the query.
+    assert_eq!(verdict(&|i| i.q[7 * 64 + 37] += 0.125, &found), Verdict::Fail, "a query element");
+    assert_eq!(verdict(&|i| i.v.rotate_left(16), &found), Verdict::Fail, "the other value head");
+    let key_299 = 299 * 32;
+    assert_eq!(verdict(&|i| i.k[key_299] += 1.0, &found), Verdict::Fail, "the last key");
+    let mut nan = found.clone();
+    nan[0] = f32::NAN;
+    assert_eq!(verdict(&|_| (), &nan), Verdict::Fail, "NaN never passes");
+    assert_eq!(verdict(&|_| (), &found[1..]), Verdict::Fail, "a value is missing");
+}
+
+#[test]
+fn a_wrong_delta_rule_fails() {
+    let shape = GdnShape { tokens: 200, key_heads: 2, value_heads: 6, key_dim: 16, value_dim: 8 };
+    let inputs = GdnInputs::new(shape);
+    let (found, found_state) = run::gated_delta_net(&inputs, HOW).unwrap();
+    let verdict = |change: &dyn Fn(&mut GdnInputs)| {
+        let mut inputs = inputs.clone();
+        change(&mut inputs);
+        let (out, state) = fp64::gated_delta_net(&inputs);
+        let compared = [("out", out, found.clone()), ("state", state, found_state.clone())];
+        decide(&compared, &BOUND).verdict
+    };
+    assert_eq!(verdict(&|_| ()), Verdict::Pass);
+    assert_eq!(verdict(&|i| i.beta[64 * 6] *= 0.5), Verdict::Fail, "β of a group's first row");
+    assert_eq!(verdict(&|i| i.log_decay[63 * 6 + 5] -= 0.5), Verdict::Fail, "a lost decay");
+    assert_eq!(verdict(&|i| i.k.rotate_left(16)), Verdict::Fail, "the other key head");
+    assert_eq!(verdict(&|i| i.q.iter_mut().for_each(|q| *q *= 4.0)), Verdict::Fail, "no scale");
+}

@@ -1,0 +1,81 @@
+//! Activations and states against the reference.
+
+use super::reference::{Array, Reference};
+use crate::harness::kind::Outcome;
+use crate::tensor::Difference;
+
+/// Compares every tensor that the reference keeps under `prefix` (`tap.`, `state.`) with what
+/// `found` gives for its name: shape and values.
+///
+/// # Errors
+/// A tensor of the reference cannot be read.
+pub(super) fn outcome(
+    reference: &Reference,
+    prefix: &str,
+    max_relative: f64,
+    found: impl Fn(&str) -> Option<Array>,
+) -> Result<Outcome, String> {
+    let names = reference.names(prefix);
+    let mut worst = Worst::default();
+    let mut complaints = Vec::new();
+    for name in &names {
+        let expected = reference.array(&format!("{prefix}{name}"))?;
+        match found(name) {
+            None => complaints.push(format!("`{name}`: the engine has none")),
+            Some(found) => match compare(&expected, &found, max_relative) {
+                Ok(relative) => worst.see(name, relative),
+                Err(why) => complaints.push(format!("`{name}`: {why}")),
+            },
+        }
+    }
+    let outcome = match complaints.split_first() {
+        _ if names.is_empty() => Outcome::fail("the reference has nothing to compare"),
+        None => Outcome::pass(format!(
+            "{} tensors, largest relative difference {:.1e} (`{}`)",
+            names.len(),
+            worst.relative,
+            worst.name
+        )),
+        Some((first, [])) => Outcome::fail(first.clone()),
+        Some((first, more)) => Outcome::fail(format!("{first}; and {} more tensors", more.len())),
+    };
+    Ok(outcome
+        .with("tensors", names.len())
+        .with("failed_tensors", complaints.len())
+        .number("max_relative", worst.relative)
+        .with("worst_tensor", worst.name))
+}
+
+#[derive(Default)]
+struct Worst {
+    name: String,
+    relative: f64,
+}
+
+impl Worst {
+    fn see(&mut self, name: &str, relative: f64) {
+        if self.name.is_empty() || relative > self.relative {
+            *self = Worst { name: name.to_owned(), relative };
+        }
+    }
+}
+
+/// The largest difference as a share of the largest expected value, if it is within the bound.
+pub(super) fn compare(expected: &Array, found: &Array, max_relative: f64) -> Result<f64, String> {
+    if expected.shape != found.shape {
+        return Err(format!("expected shape {:?}, found {:?}", expected.shape, found.shape));
+    }
+    let d = Difference::between(&expected.values, &found.values).map_err(|e| e.to_string())?;
+    if !d.is_finite() {
+        return Err(format!("{} of {} values are not finite", d.non_finite, d.count));
+    }
+    let relative = if d.max_abs == 0.0 { 0.0 } else { d.max_abs / d.largest_expected };
+    if relative <= max_relative {
+        return Ok(relative);
+    }
+    Err(format!(
+        "relative difference {relative:.2e} exceeds {max_relative:.1e} at element {}: expected {}, \
+         found {}",
+        d.worst_at, expected.values[d.worst_at], found.values[d.worst_at]
+    ))
+}

@@ -1,0 +1,15 @@
+//! `model_reference`: the engine computes what an independent implementation computes.
+
+mod activations;
+mod bounds;
+#[cfg(test)]
+mod engine_tests;
+mod files;
+mod greedy;
+mod kind;
+mod logits;
+mod reference;
+#[cfg(test)]
+mod tests;
+
+pub(super) use kind::ModelReference;
