@@ -6,6 +6,7 @@
 
 mod complete;
 mod console;
+mod doctor;
 mod failure;
 mod kernels;
 mod model;

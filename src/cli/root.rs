@@ -1,6 +1,6 @@
 //! The root of the command line: global flags, dispatch, exit codes.
 
-use super::{Console, Failure, complete, kernels, model};
+use super::{Console, Failure, complete, doctor, kernels, model};
 use crate::units::Exit;
 use clap::{Args, ColorChoice, Parser, Subcommand};
 use std::process::ExitCode;
@@ -22,6 +22,8 @@ commands! {
     Model = model,
     /// List the CUDA kernels, or compile them without a GPU
     Kernels = kernels,
+    /// What this machine has, what is missing, and what that costs
+    Doctor = doctor,
     /// Print a completion script for a shell
     Completions = complete,
 }

@@ -9,6 +9,7 @@ mod check;
 mod engine;
 mod error;
 mod lower;
+pub mod manifest;
 mod meter;
 mod sequence;
 

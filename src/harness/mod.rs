@@ -9,6 +9,8 @@
 //! function of records and spec; a report is a pure function of records and verdicts.
 
 mod cache;
+pub mod capture;
+pub mod doctor;
 pub mod independent;
 mod inventory;
 mod kind;

@@ -46,7 +46,10 @@ pub(crate) fn outcomes(yaml: &str) -> Vec<(Cell, Outcome)> {
         let cases = gate.kind.cases(&scope).unwrap_or_else(|e| panic!("{}", gate.locate(&e)));
         for Case { case, axes } in cases {
             let cell = Cell { device, policy, case, axes };
-            let outcome = gate.kind.run(&cell, &context);
+            // As in a run: an empty folder for every trial.
+            let own = scratch.path().join(all.len().to_string());
+            std::fs::create_dir(&own).expect("a temporary folder");
+            let outcome = gate.kind.run(&cell, &RunContext { scratch: own, ..context.clone() });
             all.push((cell, outcome));
         }
     }

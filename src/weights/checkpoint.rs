@@ -17,6 +17,7 @@ pub struct Checkpoint {
     main: PathBuf,
     files: Vec<(PathBuf, Arc<Mmap>)>,
     tensors: BTreeMap<String, (usize, TensorEntry)>,
+    metadata: BTreeMap<String, String>,
     warnings: Vec<String>,
 }
 
@@ -29,13 +30,15 @@ impl Checkpoint {
         let opened = shards::open(path.as_ref())?;
         let mut tensors = BTreeMap::new();
         let mut files = Vec::new();
+        let mut metadata = BTreeMap::new();
         for (number, file) in opened.files.into_iter().enumerate() {
             for (name, entry) in file.header.tensors {
                 tensors.insert(name, (number, entry));
             }
+            metadata.extend(file.header.metadata);
             files.push((file.path, file.map));
         }
-        Ok(Checkpoint { main: opened.main, files, tensors, warnings: opened.warnings })
+        Ok(Checkpoint { main: opened.main, files, tensors, metadata, warnings: opened.warnings })
     }
 
     /// The index of a sharded checkpoint, or the only file of a single one.
@@ -67,6 +70,11 @@ impl Checkpoint {
     pub fn bytes(&self, name: &str) -> Option<&[u8]> {
         let (file, entry) = self.tensors.get(name)?;
         Some(&self.files[*file].1[entry.start_bytes..entry.start_bytes + entry.size_bytes])
+    }
+
+    /// What the headers say beside the tensors (`__metadata__`).
+    pub fn metadata(&self) -> &BTreeMap<String, String> {
+        &self.metadata
     }
 
     /// What is odd without being wrong; for a person, on stderr.

@@ -30,6 +30,7 @@ mod support;
 mod weighted_rows;
 
 pub use attention_core::BLOCK_TOKENS;
+pub use bindings::policy_bindings;
 pub use buffers::Buffers;
 pub use gdn_core::{MAX_KEY_DIM, MAX_VALUE_DIM};
 pub use gdn_prepare::{L2_EPSILON, LEAST_LOG_DECAY};

@@ -6,6 +6,7 @@ mod descriptor_snapshot;
 mod generation_lifecycle;
 mod loaded;
 mod logits_source;
+mod manifest_identity;
 mod model_reference;
 mod refusal;
 mod region_inventory;
@@ -46,6 +47,7 @@ pub(super) static REGISTRY: &[Registration] = &[
     kind::<descriptor_snapshot::DescriptorSnapshot>(),
     kind::<generation_lifecycle::GenerationLifecycle>(),
     kind::<model_reference::ModelReference>(),
+    kind::<manifest_identity::ManifestIdentity>(),
     kind::<refusal::Refusal>(),
     kind::<region_inventory::RegionInventory>(),
     kind::<sampling_distribution::SamplingDistribution>(),

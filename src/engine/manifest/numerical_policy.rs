@@ -1,0 +1,181 @@
+//! `numerical_policy`: how the model is computed.
+//!
+//! The block holds rules and implementations, never values that follow from the model's
+//! dimensions, so that a change of the model moves `semantic` alone. Epsilon and theta are the
+//! exception, on purpose: here stands the FP32 value that kernels read.
+
+use super::NOT_APPLICABLE;
+use crate::backend::cpu::{
+    BLOCK_TOKENS, GROUP_TOKENS, L2_EPSILON, SAMPLER, SAMPLER_VERSION, policy_bindings,
+};
+use crate::backend::{Binding, OpKind, Policy, Region};
+use crate::descriptor::Descriptor;
+use crate::engine::lower::lower;
+use crate::units::{Canonical, Digest};
+
+/// Everything that decides which bits come out, apart from model, weights and tokens.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NumericalPolicy {
+    /// The policy that executes (aliases resolved).
+    pub policy: Policy,
+    /// The implementation of every region that the policy binds on this device, whether or not
+    /// the model reaches it.
+    pub bindings: Vec<Binding>,
+    /// Epsilon of the RMS norms as kernels read it.
+    pub norm_epsilon: f32,
+    /// Epsilon of the L2 norm of gated-delta-net keys and queries.
+    pub l2_epsilon: f32,
+    /// Base of the rotary frequencies in FP32; `None` without attention.
+    pub rope_theta: Option<f32>,
+    /// Tokens of a gated-delta-net group and of an attention block.
+    pub group_tokens: usize,
+    pub block_tokens: usize,
+    /// The sampler's arithmetic by name, and the version of its transform from logits to a choice.
+    pub sampler: &'static str,
+    pub sampler_version: u32,
+}
+
+impl NumericalPolicy {
+    /// How the CPU computes this model under a policy; aliases are resolved first.
+    pub fn of(descriptor: &Descriptor, policy: Policy) -> NumericalPolicy {
+        let plan = lower(descriptor);
+        // Every RMS norm of a model has the same epsilon; a model without norms does not exist.
+        let norm_epsilon = plan.all_ops().find_map(|op| match &op.kind {
+            OpKind::RmsNorm { norm, .. } => Some(norm.epsilon),
+            _ => None,
+        });
+        NumericalPolicy {
+            policy,
+            bindings: policy_bindings(policy),
+            norm_epsilon: norm_epsilon.unwrap_or(descriptor.norm_epsilon as f32),
+            l2_epsilon: L2_EPSILON,
+            rope_theta: plan.rope.as_ref().map(|rope| rope.theta as f32),
+            group_tokens: GROUP_TOKENS,
+            block_tokens: BLOCK_TOKENS,
+            sampler: SAMPLER,
+            sampler_version: SAMPLER_VERSION,
+        }
+    }
+
+    /// Digest of the region → implementation table alone.
+    pub fn bindings_digest(&self) -> Digest {
+        self.bindings_table().digest()
+    }
+
+    fn bindings_table(&self) -> Canonical {
+        Canonical::object(self.bindings.iter().map(|b| {
+            let implementation = Canonical::object([
+                ("implementation", Canonical::from(b.implementation.as_str())),
+                ("instructions", b.instructions.as_str().into()),
+            ]);
+            (b.region.name(), implementation)
+        }))
+    }
+
+    /// Fields of the block.
+    pub fn fields(&self) -> Canonical {
+        let rounds = self.policy.rounds_to_bf16();
+        let activations = if rounds { "bf16" } else { "f32" };
+        let theta = self.rope_theta.map_or(NOT_APPLICABLE.into(), |v| f64::from(v).into());
+        let boundaries = match rounds {
+            true => Canonical::object(
+                self.bindings
+                    .iter()
+                    .map(|b| (b.region.name(), Canonical::from(rounded_to_bf16(b.region)))),
+            ),
+            false => "none".into(),
+        };
+        Canonical::object([
+            ("policy", Canonical::from(self.policy.to_string())),
+            ("bindings", self.bindings_table()),
+            ("bindings_digest", self.bindings_digest().to_string().into()),
+            (
+                "effective",
+                Canonical::object([
+                    ("norm_epsilon", f64::from(self.norm_epsilon).into()),
+                    ("l2_epsilon", f64::from(self.l2_epsilon).into()),
+                    ("rope_theta", theta),
+                ]),
+            ),
+            (
+                "chunks",
+                Canonical::object(
+                    [
+                        ("gdn_group_tokens", self.group_tokens),
+                        ("attention_block_tokens", self.block_tokens),
+                    ]
+                    .map(|(k, v)| (k, Canonical::from(v))),
+                ),
+            ),
+            (
+                "rounding",
+                Canonical::object([
+                    ("activations", Canonical::from(activations)),
+                    ("mode", if rounds { "nearest, ties to even" } else { NOT_APPLICABLE }.into()),
+                    ("boundaries", boundaries),
+                    ("attention_cache", activations.into()),
+                    ("gdn_states", "f32".into()),
+                    ("logits", "f32".into()),
+                ]),
+            ),
+            (
+                "gemm",
+                Canonical::object([
+                    ("algorithm", Canonical::from("fixed order, 16 lanes per segment")),
+                    ("accumulator", "f32".into()),
+                    ("fused_multiply_add", false.into()),
+                    ("segments", "largest of 8, 4, 2 with k mod (64 * s) = 0, else 1".into()),
+                    ("segment_sum", "binary tree".into()),
+                ]),
+            ),
+            ("split_kv", "blocks at absolute positions, merged in ascending order".into()),
+            ("transcendentals", "own, by polynomials; no platform library".into()),
+            ("fusions", Canonical::List(Vec::new())),
+            (
+                "quantization",
+                Canonical::object([
+                    ("format", Canonical::from("none")),
+                    ("roles", Canonical::List(Vec::new())),
+                ]),
+            ),
+            (
+                "collectives",
+                Canonical::object([
+                    ("element_type", Canonical::from(NOT_APPLICABLE)),
+                    ("merge_type", NOT_APPLICABLE.into()),
+                    ("cuts_off_the_tree", Canonical::List(Vec::new())),
+                ]),
+            ),
+            ("backward", NOT_APPLICABLE.into()),
+            (
+                "sampler",
+                Canonical::object([
+                    ("arithmetic", Canonical::from(self.sampler)),
+                    ("transform_version", self.sampler_version.into()),
+                ]),
+            ),
+        ])
+    }
+}
+
+/// What of a region is rounded to BF16 where the policy rounds; the modules of the regions state
+/// the arithmetic between.
+fn rounded_to_bf16(region: Region) -> &'static str {
+    match region {
+        Region::Embedding
+        | Region::Gemm
+        | Region::ResidualAdd
+        | Region::AttentionCore
+        | Region::AttentionOutputGate
+        | Region::GdnConv1d
+        | Region::GdnConvSilu
+        | Region::GdnCore
+        | Region::SiluMul => "output",
+        Region::RmsNorm | Region::PerHeadNorm => "plain: normalised row, output; one_plus: output",
+        Region::Rope => "cosine, sine, output",
+        Region::GdnPrepare => "query, key",
+        Region::GdnGatedNorm => "normalised row, weighted row if the weight is BF16, output",
+        Region::QGateSplit | Region::KvWrite => "nothing: copies what is rounded already",
+        Region::GdnCommit | Region::GemmF32 | Region::LogSoftmax | Region::Sampler => "nothing",
+    }
+}

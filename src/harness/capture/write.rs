@@ -1,0 +1,163 @@
+//! Writing a capture: tensors as they come, the file under its name only when complete.
+
+use super::{CaptureError, CaptureInfo};
+use crate::engine::manifest::Manifest;
+use serde_json::{Map, Value, json};
+use std::fs::File;
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// Metadata entry that says what the file is.
+pub(super) const FORMAT_KEY: &str = "format";
+pub(super) const FORMAT: &str = "assay capture";
+/// Metadata entry that holds the manifest.
+pub(super) const MANIFEST_KEY: &str = "manifest";
+/// Metadata entry that holds the [`CaptureInfo`].
+pub(super) const INFO_KEY: &str = "capture";
+
+/// Writes a capture.
+///
+/// FP32 rows go to a file beside the final one as they come, so that logits of long prompts never
+/// have to fit in memory; [`Writer::finish`] puts the header before them. Dropping an unfinished
+/// writer removes what it wrote.
+#[derive(Debug)]
+pub(super) struct Writer {
+    path: PathBuf,
+    rows: Scratch,
+    /// FP32 tensors in the order of their data: name, shape, values written so far.
+    arrays: Vec<(String, Vec<usize>, usize)>,
+    ids: Vec<(String, Vec<i64>)>,
+}
+
+/// A file that is removed unless it was renamed.
+#[derive(Debug)]
+struct Scratch {
+    path: PathBuf,
+    file: BufWriter<File>,
+}
+
+impl Scratch {
+    fn create(path: PathBuf) -> io::Result<Scratch> {
+        let file =
+            File::options().read(true).write(true).create(true).truncate(true).open(&path)?;
+        Ok(Scratch { path, file: BufWriter::with_capacity(1 << 20, file) })
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Gone already when it was renamed.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl Writer {
+    /// A writer for `path`; its folder must exist.
+    pub(super) fn create(path: &Path) -> Result<Writer, CaptureError> {
+        let rows =
+            Scratch::create(beside(path, "rows")).map_err(|source| io_error(path, source))?;
+        Ok(Writer { path: path.to_owned(), rows, arrays: Vec::new(), ids: Vec::new() })
+    }
+
+    /// Begins an FP32 tensor; exactly its values follow.
+    pub(super) fn begin(&mut self, name: String, shape: Vec<usize>) {
+        debug_assert!(self.complete());
+        self.arrays.push((name, shape, 0));
+    }
+
+    /// The next values of the tensor begun last.
+    pub(super) fn append(&mut self, values: &[f32]) -> Result<(), CaptureError> {
+        if let Some((_, _, written)) = self.arrays.last_mut() {
+            *written += values.len();
+        }
+        for value in values {
+            self.rows
+                .file
+                .write_all(&value.to_le_bytes())
+                .map_err(|source| io_error(&self.path, source))?;
+        }
+        Ok(())
+    }
+
+    /// A whole I64 vector.
+    pub(super) fn ids(&mut self, name: String, ids: impl IntoIterator<Item = u32>) {
+        self.ids.push((name, ids.into_iter().map(i64::from).collect()));
+    }
+
+    fn complete(&self) -> bool {
+        self.arrays.iter().all(|(_, shape, written)| shape.iter().product::<usize>() == *written)
+    }
+
+    /// Writes the file and gives it its name; returns its size in bytes.
+    pub(super) fn finish(
+        mut self,
+        info: &CaptureInfo,
+        manifest: &Manifest,
+    ) -> Result<u64, CaptureError> {
+        let path = self.path.clone();
+        self.write(info, manifest).map_err(|source| io_error(&path, source))
+    }
+
+    fn write(&mut self, info: &CaptureInfo, manifest: &Manifest) -> io::Result<u64> {
+        debug_assert!(self.complete());
+        let header = self.header(info, manifest).to_string();
+        // Spaces bring the data to a multiple of eight bytes.
+        let padded = header.len().next_multiple_of(8);
+        let mut out = Scratch::create(beside(&self.path, "partial"))?;
+        out.file.write_all(&(padded as u64).to_le_bytes())?;
+        out.file.write_all(format!("{header:padded$}").as_bytes())?;
+        for id in self.ids.iter().flat_map(|(_, ids)| ids) {
+            out.file.write_all(&id.to_le_bytes())?;
+        }
+        self.rows.file.flush()?;
+        let rows = self.rows.file.get_mut();
+        rows.seek(SeekFrom::Start(0))?;
+        io::copy(rows, &mut out.file)?;
+        out.file.flush()?;
+        let file = out.file.get_ref();
+        file.sync_all()?;
+        let size = file.metadata()?.len();
+        std::fs::rename(&out.path, &self.path)?;
+        Ok(size)
+    }
+
+    /// The safetensors header. I64 vectors come first, so that every element is aligned.
+    fn header(&self, info: &CaptureInfo, manifest: &Manifest) -> Value {
+        let text = |value: &Value| Value::from(value.to_string());
+        let mut header = Map::new();
+        header.insert(
+            "__metadata__".into(),
+            json!({
+                FORMAT_KEY: FORMAT,
+                INFO_KEY: text(&serde_json::to_value(info).unwrap_or_default()),
+                MANIFEST_KEY: text(&manifest.to_json()),
+            }),
+        );
+        let mut start = 0;
+        let mut entry = |name: &str, dtype: &str, shape: &[usize], size_bytes: usize| {
+            let end = start + size_bytes;
+            let offsets = [std::mem::replace(&mut start, end), end];
+            header.insert(
+                name.into(),
+                json!({ "dtype": dtype, "shape": shape, "data_offsets": offsets }),
+            );
+        };
+        for (name, ids) in &self.ids {
+            entry(name, "I64", &[ids.len()], ids.len() * 8);
+        }
+        for (name, shape, written) in &self.arrays {
+            entry(name, "F32", shape, written * 4);
+        }
+        header.into()
+    }
+}
+
+/// A name in the same folder, so that renaming is atomic, and of this process alone.
+fn beside(path: &Path, what: &str) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.{}.{what}", std::process::id()))
+}
+
+fn io_error(path: &Path, source: io::Error) -> CaptureError {
+    CaptureError::Io { path: path.to_owned(), source }
+}
