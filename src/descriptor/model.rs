@@ -60,7 +60,7 @@ pub enum Ffn {
 }
 
 /// How an RMS norm applies its weight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NormStyle {
     /// Normalise in FP32, round to the model dtype, then × w (BF16 rounds twice).
@@ -102,7 +102,7 @@ pub struct Rope {
 }
 
 /// Which dimensions form a rotated pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RopeConvention {
     /// Pairs (j, j + rotary_dim/2).

@@ -2,7 +2,7 @@
 
 use super::SequenceError;
 use super::meter::{Charge, Meter};
-use crate::backend::{DeviceModel, State, StateTensor};
+use crate::backend::{DeviceModel, LiveState, State, StateTensor};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -175,6 +175,15 @@ impl Sequence {
     pub fn inspect(&self) -> Result<Vec<StateTensor>, SequenceError> {
         self.check_valid()?;
         Ok(self.state.inspect())
+    }
+
+    /// Everything that later tokens can read: what two executions must agree on bit for bit.
+    ///
+    /// # Errors
+    /// When the sequence is invalid.
+    pub fn live(&self) -> Result<Vec<LiveState>, SequenceError> {
+        self.check_valid()?;
+        Ok(self.state.live())
     }
 
     pub(super) fn check_valid(&self) -> Result<(), SequenceError> {

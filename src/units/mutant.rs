@@ -29,18 +29,30 @@ macro_rules! mutants {
 
 mutants! {
     "overlapping_tensors" in "checkpoint": "byte ranges of a safetensors file may overlap",
+    "rope_base" in "rope": "the base of the rotary frequencies is doubled",
+    "conv_off_by_one" in "gdn_conv1d": "the convolution reads one position too early",
+    "greedy_tie_order" in "gemm_f32": "equal logits give the highest id",
+    "gdn_stale_group" in "gdn_core": "odd groups use the boundary state and rows of even ones",
+    "gdn_query_scale" in "gdn_core": "the query is not scaled by dk^(-1/2)",
+    "commit_drops_a_row" in "gdn_commit": "the last row of a group is not committed",
+    "residual_lost_rounding" in "residual_add": "the residual stream is not rounded to BF16",
+    "gemm_order_by_batch" in "gemm": "several tokens sum K in one chain, one token in segments",
+    "attention_merge_unscaled" in "attention_core": "merging blocks does not rescale the earlier ones",
+    "norm_weight_without_one" in "rms_norm": "one-plus norms multiply by w instead of 1 + w",
+    "kv_write_wrong_slot" in "kv_write": "odd positions overwrite the even ones before them",
+    "sampler_boundary" in "sampler": "a draw that hits a boundary selects the id before it",
 }
 
 /// Whether a planted defect is on: `if mutant!("rope_base") { … }`. A name that [`MUTANTS`] lacks
 /// does not compile.
-#[allow(unused_macros, reason = "whether a switch is placed depends on the regions")]
+
 macro_rules! mutant {
     ($name:literal) => {{
         const SWITCH: usize = $crate::units::mutant_index($name);
         $crate::units::mutant_active(SWITCH)
     }};
 }
-#[allow(unused_imports, reason = "whether a switch is placed depends on the regions")]
+
 pub(crate) use mutant;
 
 /// The place of a switch in [`MUTANTS`].

@@ -15,6 +15,7 @@ use super::state::{AttentionCache, Page};
 use super::weighted_rows::add_weighted_rows;
 use crate::backend::cpu::Isa;
 use crate::tensor::round_bf16;
+use crate::units::mutant;
 use rayon::prelude::*;
 
 /// Keys of one block, and of one cache page.
@@ -127,7 +128,9 @@ fn merge_body(running: (&mut f32, &mut f32, &mut [f32]), block: (f32, f32, &[f32
     let (max, total, acc) = running;
     let (block_max, block_total, block_acc) = block;
     let joint = if block_max > *max { block_max } else { *max };
-    let (a, b) = (exp(*max - joint), exp(block_max - joint));
+    let skipped = mutant!("attention_merge_unscaled");
+    let a = if skipped { 1.0 } else { exp(*max - joint) };
+    let b = exp(block_max - joint);
     *max = joint;
     *total = *total * a + block_total * b;
     for (x, y) in acc.iter_mut().zip(block_acc) {

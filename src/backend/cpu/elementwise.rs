@@ -6,6 +6,7 @@ use super::math::{sigmoid, silu};
 use super::rows::for_each_row;
 use crate::backend::cpu::Isa;
 use crate::tensor::{Storage, Weight, bf16_from_bits, round_bf16};
+use crate::units::mutant;
 
 /// Copies the embedding row of every token.
 pub(super) fn embedding(tokens: &[u32], weight: &Weight, round: bool, out: &mut [f32]) {
@@ -61,6 +62,7 @@ fn finish(v: f32, round: bool) -> f32 {
 
 #[inline(always)]
 fn add_row_body(residual: &mut [f32], x: &[f32], round: bool) {
+    let round = round && !mutant!("residual_lost_rounding");
     residual.iter_mut().zip(x).for_each(|(r, x)| *r = finish(*r + x, round));
 }
 

@@ -9,6 +9,7 @@ use super::isa::multiversion;
 use super::rows::for_each_row;
 use crate::backend::cpu::Isa;
 use crate::tensor::round_bf16;
+use crate::units::mutant;
 
 /// Convolves a chunk (`rows × channels`, the first row at `position`) and keeps its columns as
 /// history. `taps` is `[tap][channel]`, oldest tap first.
@@ -27,7 +28,7 @@ pub(super) fn gdn_conv1d(
     for_each_row(out, channels, |row, out| {
         out.fill(0.0);
         for tap in 0..width {
-            let back = width - 1 - tap;
+            let back = if mutant!("conv_off_by_one") { width - tap } else { width - 1 - tap };
             let column = if row >= back {
                 Some(&x[(row - back) * channels..][..channels])
             } else {

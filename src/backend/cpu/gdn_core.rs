@@ -23,6 +23,7 @@ use super::rows::Scatter;
 use super::weighted_rows::add_weighted_rows;
 use crate::backend::cpu::Isa;
 use crate::tensor::round_bf16;
+use crate::units::mutant;
 use rayon::prelude::*;
 use std::sync::Arc;
 
@@ -72,7 +73,10 @@ fn part_of_group(
     let last = first + count;
     let commits = last == GROUP_TOKENS;
     let [even, odd] = &mut state.groups;
-    let (open, next) = if group.is_multiple_of(2) { (even, odd) } else { (odd, even) };
+    let (open, next) = match group.is_multiple_of(2) || mutant!("gdn_stale_group") {
+        true => (even, odd),
+        false => (odd, even),
+    };
     let k = Arc::make_mut(&mut open.k);
     for row in 0..count {
         for head in 0..d.key_heads {
@@ -179,7 +183,7 @@ fn one_row_body(
         *u = row.beta * ((v - from_start * s) - *u);
     }
 
-    let scale = 1.0 / (key_dim as f32).sqrt();
+    let scale = if mutant!("gdn_query_scale") { 1.0 } else { 1.0 / (key_dim as f32).sqrt() };
     let mut q = [0.0f32; MAX_KEY_DIM];
     let q = &mut q[..key_dim];
     q.iter_mut().zip(row.q).for_each(|(q, x)| *q = x * scale);
@@ -211,7 +215,7 @@ fn commit_body(
     next: &mut [f32],
 ) {
     let key_dim = s0.len() / value_dim;
-    let rows = decay.len();
+    let rows = decay.len() - usize::from(mutant!("commit_drops_a_row") && !decay.is_empty());
     let total = decay.last().copied().unwrap_or(0.0);
     let from_start = exp(total as f32);
     let mut since = [0.0f32; GROUP_TOKENS];

@@ -11,6 +11,7 @@ use super::lanes::{LANES, Lanes, Widen, dot, halve};
 use super::rows::Scatter;
 use crate::backend::cpu::Isa;
 use crate::tensor::{Storage, Weight, round_bf16};
+use crate::units::mutant;
 use rayon::prelude::*;
 
 /// Segments of a reduction over K: the largest of 8, 4, 2 with K mod 64·S = 0, else 1.
@@ -123,7 +124,7 @@ fn matrix_body(x: &[f32], w: &[f32], k: usize, out: &mut [f32], round: bool) {
 /// `R` weight rows against `T` tokens; result `[token][row]`, unrounded.
 #[inline(always)]
 fn tile<W: Widen, const R: usize, const T: usize>(x: &[f32], w: &[W], k: usize) -> [[f32; R]; T] {
-    let segments = segments(k);
+    let segments = if T > 1 && mutant!("gemm_order_by_batch") { 1 } else { segments(k) };
     let length = k / segments;
     if segments == 1 {
         return tile_segment::<W, R, T>(x, w, k, 0, length);

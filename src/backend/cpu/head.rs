@@ -6,6 +6,7 @@ use super::exec::Context;
 use super::log_softmax;
 use super::model::{CpuModel, capture};
 use crate::backend::{OpKind, RowOutput, RowWant, Taps};
+use crate::units::mutant;
 
 /// Rows whose logits exist at the same time.
 const BLOCK_ROWS: usize = 64;
@@ -88,10 +89,15 @@ fn needs_logits(block: &[usize], wants: &[RowWant]) -> bool {
 fn top(logits: &[f32], n: usize) -> Vec<(u32, f32)> {
     let mut best: Vec<(u32, f32)> = Vec::with_capacity(n + 1);
     for (id, value) in logits.iter().enumerate() {
-        if best.len() == n && best.last().is_some_and(|(_, least)| value <= least) {
+        let tie_wins = mutant!("greedy_tie_order");
+        let too_small = |least: &f32| if tie_wins { value < least } else { value <= least };
+        if best.len() == n && best.last().is_some_and(|(_, least)| too_small(least)) {
             continue;
         }
-        let at = best.partition_point(|(_, v)| v >= value);
+        let at = match mutant!("greedy_tie_order") {
+            true => best.partition_point(|(_, v)| v > value),
+            false => best.partition_point(|(_, v)| v >= value),
+        };
         best.insert(at, (id as u32, *value));
         best.truncate(n);
     }

@@ -10,6 +10,7 @@ use super::rows::for_each_row;
 use crate::backend::cpu::Isa;
 use crate::descriptor::NormStyle;
 use crate::tensor::round_bf16;
+use crate::units::mutant;
 
 /// Arithmetic of one norm.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +54,8 @@ fn norm_row_body(row: &mut [f32], norm: Norm<'_>) {
         }
         NormStyle::OnePlus => {
             for (x, w) in row.iter_mut().zip(norm.weight) {
-                *x = round((*x * r) * (1.0 + w));
+                let w = if mutant!("norm_weight_without_one") { *w } else { 1.0 + w };
+                *x = round((*x * r) * w);
             }
         }
     }

@@ -9,6 +9,7 @@
 use super::rows::for_each_row;
 use crate::descriptor::{Rope, RopeConvention, RopeScaling};
 use crate::tensor::{exp64, ln64, round_bf16, sin_cos64};
+use crate::units::mutant;
 
 /// Frequencies of a model's rotary embedding.
 #[derive(Clone, Debug)]
@@ -21,7 +22,8 @@ impl Frequencies {
     /// The frequencies that the descriptor declares.
     pub(super) fn new(rope: &Rope) -> Frequencies {
         let half = rope.rotary_dim / 2;
-        let ln_theta = ln64(rope.theta);
+        let base = if mutant!("rope_base") { rope.theta * 2.0 } else { rope.theta };
+        let ln_theta = ln64(base);
         let inverse = (0..half)
             .map(|i| {
                 let exponent = 2.0 * i as f64 / rope.rotary_dim as f64;

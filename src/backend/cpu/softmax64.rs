@@ -1,6 +1,7 @@
 //! The FP64 softmax over a row of FP32 logits that log-probabilities and sampling share.
 
 use crate::tensor::{exp64, ln64};
+use crate::units::mutant;
 
 /// Ids whose weights are summed serially before a block's sum joins the total.
 pub const SOFTMAX_BLOCK_IDS: usize = 256;
@@ -130,7 +131,11 @@ impl<'a> Softmax64<'a> {
             let mut sum = 0.0;
             for (j, weight) in self.block(block, &mut weights).iter().enumerate() {
                 sum += weight;
-                if *weight > 0.0 && before + sum > r {
+                let reached = match mutant!("sampler_boundary") {
+                    true => before + sum >= r,
+                    false => before + sum > r,
+                };
+                if *weight > 0.0 && reached {
                     return (block * SOFTMAX_BLOCK_IDS + j) as u32;
                 }
             }

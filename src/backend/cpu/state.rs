@@ -8,6 +8,7 @@ use super::gdn_state::GdnState;
 use super::lanes::Widen;
 use crate::backend::{CacheSpec, LiveState, State, StateTensor, TruncateError};
 use crate::tensor::bf16_bits;
+use crate::units::mutant;
 use std::any::Any;
 use std::sync::Arc;
 
@@ -143,6 +144,7 @@ fn write<E: Widen + Default>(
         if page == pages.len() {
             pages.push(Page::new(spec));
         }
+        let token = if mutant!("kv_write_wrong_slot") { token & !1 } else { token };
         let page = &mut pages[page];
         let head_dim = page.head_dim;
         for (side, x) in [(&mut page.k, k), (&mut page.v, v)] {

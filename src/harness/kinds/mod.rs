@@ -9,9 +9,13 @@ mod logits_source;
 mod manifest_identity;
 mod model_reference;
 mod refusal;
+mod region_invariance;
 mod region_inventory;
+mod resource_safety;
 mod sampling_distribution;
 mod sampling_replay;
+mod schedule_invariance;
+mod state_checkpoint;
 mod tokenizer_stream;
 
 use super::kind::{DeviceUse, GateKind, KindSpec, PolicyUse};
@@ -50,6 +54,10 @@ pub(super) static REGISTRY: &[Registration] = &[
     kind::<manifest_identity::ManifestIdentity>(),
     kind::<refusal::Refusal>(),
     kind::<region_inventory::RegionInventory>(),
+    kind::<region_invariance::RegionInvariance>(),
+    kind::<resource_safety::ResourceSafety>(),
+    kind::<schedule_invariance::ScheduleInvariance>(),
+    kind::<state_checkpoint::StateCheckpoint>(),
     kind::<sampling_distribution::SamplingDistribution>(),
     kind::<sampling_replay::SamplingReplay>(),
     kind::<tokenizer_stream::TokenizerStream>(),

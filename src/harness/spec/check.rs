@@ -1,5 +1,6 @@
 //! Checks with their thresholds. A check without one does not parse.
 
+use crate::tensor::Difference;
 use serde::de::{Error, MapAccess, Unexpected, Visitor, value::MapAccessDeserializer};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
@@ -29,6 +30,32 @@ pub struct Tolerance {
     pub rms: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ulp: Option<u64>,
+}
+
+impl Tolerance {
+    /// What is violated, as `max_abs is 2.1e-3, at most 5e-4`; values that are not finite, and
+    /// nothing compared, violate every tolerance.
+    pub fn violations(&self, d: &Difference) -> Vec<String> {
+        if !d.is_finite() {
+            return vec![format!("{} of {} values are not finite", d.non_finite, d.count)];
+        }
+        let reals = [
+            ("max_abs", self.max_abs, d.max_abs),
+            ("mean_abs", self.mean_abs, d.mean_abs),
+            ("p99_abs", self.p99_abs, d.p99_abs),
+            ("rms", self.rms, d.rms),
+        ];
+        let mut all: Vec<String> = reals
+            .into_iter()
+            .filter_map(|(name, bound, found)| Some((name, bound?, found)))
+            .filter(|(_, bound, found)| found > bound)
+            .map(|(name, bound, found)| format!("{name} is {found:.3e}, at most {bound:e}"))
+            .collect();
+        if let Some(bound) = self.ulp.filter(|bound| d.max_ulp > *bound) {
+            all.push(format!("ulp is {}, at most {bound}", d.max_ulp));
+        }
+        all
+    }
 }
 
 /// A threshold: finite and not negative.

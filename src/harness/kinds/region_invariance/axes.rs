@@ -1,0 +1,73 @@
+//! The axes of a region's matrix.
+
+use crate::descriptor::{NormStyle, RopeConvention};
+use crate::harness::Matrix;
+use crate::harness::spec::NonEmpty;
+use serde::{Deserialize, Serialize};
+
+macro_rules! axes {
+    ($($(#[$doc:meta])* $name:ident: $type:ty => $text:expr,)*) => {
+        /// Values of each axis; a region needs exactly those that its shapes have.
+        #[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
+        #[serde(deny_unknown_fields)]
+        pub(super) struct Axes { $($(#[$doc])* #[serde(default)] $name: Option<NonEmpty<$type>>,)* }
+
+        impl Axes {
+            /// The product of the `needed` axes, in that order.
+            pub(super) fn matrix(&self, needed: &[&str]) -> Result<Matrix, String> {
+                let mut values: Vec<(&str, Vec<String>)> = Vec::new();
+                $(if let Some(list) = &self.$name {
+                    let text: fn(&$type) -> String = $text;
+                    values.push((stringify!($name), list.iter().map(text).collect()));
+                })*
+                if let Some((name, _)) = values.iter().find(|(name, _)| !needed.contains(name)) {
+                    return Err(format!(
+                        "this region has no axis `{name}`; it has {}", needed.join(", ")
+                    ));
+                }
+                let mut matrix = Matrix::new();
+                for name in needed {
+                    let (_, list) = values
+                        .iter()
+                        .find(|(n, _)| n == name)
+                        .ok_or_else(|| format!("the region's axis `{name}` is missing"))?;
+                    matrix = matrix.axis(name, list);
+                }
+                Ok(matrix)
+            }
+        }
+    };
+}
+
+axes! {
+    /// Query heads and key-value heads.
+    heads: [usize; 2] => |v| format!("{}x{}", v[0], v[1]),
+    /// Dimensions of a head.
+    head_dim: usize => usize::to_string,
+    /// Leading dimensions of a head that rotate.
+    rotary_dim: usize => usize::to_string,
+    /// Which dimensions form a rotated pair.
+    convention: RopeConvention => |v| word(v),
+    /// How norm weights act.
+    style: NormStyle => |v| word(v),
+    /// Width of a row.
+    width: usize => usize::to_string,
+    /// Reduction dimension of a matrix product.
+    k: usize => usize::to_string,
+    /// Output dimension of a matrix product.
+    n: usize => usize::to_string,
+    /// Gated delta net: key heads, value heads, key dimension, value dimension.
+    gdn: [usize; 4] => |v| format!("{}x{}x{}x{}", v[0], v[1], v[2], v[3]),
+    /// Rows of the sequence.
+    tokens: usize => usize::to_string,
+    /// Cached positions, the last rows of which are executed.
+    kv_tokens: usize => usize::to_string,
+}
+
+/// The snake_case spelling of an enum value.
+fn word(value: &impl Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(text)) => text,
+        _ => String::new(),
+    }
+}

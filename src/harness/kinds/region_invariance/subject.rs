@@ -1,0 +1,413 @@
+//! A region by itself: a plan of one operation, weights and inputs.
+
+use super::material::{values, weight};
+use crate::backend::cpu::{CpuModel, CpuOptions, Isa};
+use crate::backend::{
+    Buf, BufferSpec, CacheSpec, DeviceKind, DeviceModel, GdnSpec, NormWeight, Op, OpKind, Plan,
+    Policy, Region, WeightRef,
+};
+use crate::descriptor::{GatedDeltaNet, NormStyle, RoleName, Rope, RopeConvention, RopeScaling};
+use crate::harness::kind::Cell;
+use crate::tensor::Weight;
+use std::collections::HashMap;
+
+/// Query rows executed at the end of a long cache.
+const WINDOW: usize = 24;
+/// Vocabulary of regions that read token ids or logits.
+const VOCAB: usize = 700;
+
+/// The axes that a region's shapes have, in the order of trial names.
+pub(super) fn axes_of(region: Region) -> &'static [&'static str] {
+    match region {
+        Region::Embedding
+        | Region::ResidualAdd
+        | Region::SiluMul
+        | Region::GdnConvSilu
+        | Region::AttentionOutputGate
+        | Region::LogSoftmax
+        | Region::Sampler => &["width", "tokens"],
+        Region::RmsNorm => &["style", "width", "tokens"],
+        Region::PerHeadNorm => &["style", "heads", "head_dim", "tokens"],
+        Region::Gemm | Region::GemmF32 => &["k", "n", "tokens"],
+        Region::QGateSplit => &["heads", "head_dim", "tokens"],
+        Region::Rope => &["convention", "heads", "head_dim", "rotary_dim", "tokens"],
+        Region::KvWrite | Region::AttentionCore => &["heads", "head_dim", "kv_tokens"],
+        Region::GdnConv1d
+        | Region::GdnPrepare
+        | Region::GdnCore
+        | Region::GdnCommit
+        | Region::GdnGatedNorm => &["gdn", "tokens"],
+    }
+}
+
+/// A bound region and its rows.
+#[derive(Debug)]
+pub(super) struct Subject {
+    pub(super) region: Region,
+    pub(super) model: Box<dyn DeviceModel>,
+    /// Executes rows before the compared ones (fills the cache only).
+    pub(super) prefix: Option<Box<dyn DeviceModel>>,
+    /// Rows that `prefix` executes.
+    pub(super) prefix_rows: usize,
+    /// Rows that are compared.
+    pub(super) rows: usize,
+    pub(super) inputs: Vec<Input>,
+    pub(super) outputs: Vec<Buf>,
+    pub(super) vocab: usize,
+    pub(super) round: bool,
+}
+
+/// An input buffer and how its values are drawn.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Input {
+    pub(super) buf: Buf,
+    pub(super) width: usize,
+    draw: Draw,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Draw {
+    /// Mixed magnitudes.
+    Activation,
+    /// Unit rows as `gdn_prepare` makes them: small values.
+    Unit,
+    /// Log decays: negative, mostly mild, some extreme.
+    LogDecay,
+    /// In [0, 1).
+    Rate,
+}
+
+impl Input {
+    /// Values of `rows` rows of a stream.
+    pub(super) fn values(&self, rows: usize, stream: u64, round: bool) -> Vec<f32> {
+        let seed = stream.wrapping_mul(1000) + self.buf.0 as u64;
+        let count = rows * self.width;
+        match self.draw {
+            Draw::Activation => values(count, seed, 1.0, round),
+            Draw::Unit => values(count, seed, 0.08, round),
+            Draw::LogDecay => {
+                values(count, seed, 1.0, false).into_iter().map(|x| -(x * x * x).abs()).collect()
+            }
+            Draw::Rate => {
+                values(count, seed, 1.0, false).into_iter().map(|x| x.abs().fract()).collect()
+            }
+        }
+    }
+}
+
+/// Collects the parts of a plan.
+struct Builder {
+    plan: Plan,
+    weights: HashMap<WeightRef, Weight>,
+    inputs: Vec<Input>,
+    outputs: Vec<Buf>,
+}
+
+impl Builder {
+    fn new() -> Builder {
+        Builder {
+            plan: Plan {
+                buffers: Vec::new(),
+                ops: Vec::new(),
+                head_ops: Vec::new(),
+                residual: Buf(usize::MAX),
+                final_hidden: Buf(usize::MAX),
+                logits: Buf(usize::MAX),
+                attention_slots: Vec::new(),
+                gdn_slots: Vec::new(),
+                rope: None,
+            },
+            weights: HashMap::new(),
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+        }
+    }
+
+    fn buffer(&mut self, name: &str, width: usize) -> Buf {
+        self.plan.buffers.push(BufferSpec { name: name.to_owned(), width });
+        Buf(self.plan.buffers.len() - 1)
+    }
+
+    fn input(&mut self, name: &str, width: usize, draw: Draw) -> Buf {
+        let buf = self.buffer(name, width);
+        self.inputs.push(Input { buf, width, draw });
+        buf
+    }
+
+    fn output(&mut self, name: &str, width: usize) -> Buf {
+        let buf = self.buffer(name, width);
+        self.outputs.push(buf);
+        buf
+    }
+
+    fn weight(&mut self, role: RoleName, rows: usize, cols: usize, scale: f32) -> WeightRef {
+        let reference = WeightRef { role, layer: Some(0) };
+        self.weights.insert(reference, weight(rows, cols, role as u64 + 77, scale));
+        reference
+    }
+
+    fn norm(&mut self, role: RoleName, width: usize, style: NormStyle) -> NormWeight {
+        NormWeight { weight: self.weight(role, 1, width, 1.0), style, epsilon: 1e-6 }
+    }
+
+    fn op(&mut self, kind: OpKind) {
+        self.plan.ops.push(Op { kind, layer: Some(0), taps: Vec::new() });
+    }
+
+    fn gdn(&mut self, dims: GatedDeltaNet) -> usize {
+        self.plan.gdn_slots.push(GdnSpec { layer: 0, dims });
+        0
+    }
+}
+
+impl Subject {
+    /// The region with the shapes of a cell.
+    pub(super) fn new(region: Region, cell: &Cell, threads: usize) -> Result<Subject, String> {
+        let policy = cell.policy.ok_or("the cell has no policy")?;
+        let mut b = Builder::new();
+        let mut prefix = None;
+        let (mut rows, mut prefix_rows, mut vocab) = (0, 0, VOCAB);
+        if axes_of(region).contains(&"tokens") {
+            rows = cell.read("tokens")?;
+        }
+        match region {
+            Region::Embedding => {
+                let width = cell.read("width")?;
+                let weight = b.weight(RoleName::Embed, VOCAB, width, 1.0);
+                let out = b.output("x", width);
+                b.op(OpKind::Embedding { weight, out });
+            }
+            Region::RmsNorm => {
+                let width = cell.read("width")?;
+                let norm = b.norm(RoleName::InputNorm, width, style(cell)?);
+                let x = b.input("x", width, Draw::Activation);
+                let out = b.output("y", width);
+                b.op(OpKind::RmsNorm { x, norm, out });
+            }
+            Region::PerHeadNorm => {
+                let [heads, _] = pair(cell)?;
+                let head_dim = cell.read("head_dim")?;
+                let norm = b.norm(RoleName::AttnQNorm, head_dim, style(cell)?);
+                let x = b.input("x", heads * head_dim, Draw::Activation);
+                b.outputs.push(x);
+                b.op(OpKind::PerHeadNorm { x, heads, head_dim, norm });
+            }
+            Region::Gemm | Region::GemmF32 => {
+                let (k, n) = (cell.read("k")?, cell.read("n")?);
+                let weight = b.weight(RoleName::MlpUp, n, k, 0.2);
+                let x = b.input("x", k, Draw::Activation);
+                let out = b.output("y", n);
+                b.op(match region {
+                    Region::Gemm => OpKind::Gemm { x, weight, out },
+                    _ => OpKind::GemmF32 { x, weight, out },
+                });
+            }
+            Region::ResidualAdd => {
+                let width = cell.read("width")?;
+                let residual = b.input("residual", width, Draw::Activation);
+                let x = b.input("x", width, Draw::Activation);
+                b.outputs.push(residual);
+                b.op(OpKind::ResidualAdd { residual, x });
+            }
+            Region::SiluMul => {
+                let width = cell.read("width")?;
+                let gate = b.input("gate", width, Draw::Activation);
+                let up = b.input("up", width, Draw::Activation);
+                let out = b.output("y", width);
+                b.op(OpKind::SiluMul { gate, up, out });
+            }
+            Region::AttentionOutputGate => {
+                let width = cell.read("width")?;
+                let x = b.input("x", width, Draw::Activation);
+                let gate = b.input("gate", width, Draw::Activation);
+                b.outputs.push(x);
+                b.op(OpKind::AttentionOutputGate { x, gate });
+            }
+            Region::GdnConvSilu => {
+                let x = b.input("x", cell.read("width")?, Draw::Activation);
+                b.outputs.push(x);
+                b.op(OpKind::GdnConvSilu { x });
+            }
+            Region::QGateSplit => {
+                let [heads, _] = pair(cell)?;
+                let head_dim = cell.read("head_dim")?;
+                let x = b.input("x", 2 * heads * head_dim, Draw::Activation);
+                let q = b.output("q", heads * head_dim);
+                let gate = b.output("gate", heads * head_dim);
+                b.op(OpKind::QGateSplit { x, heads, head_dim, q, gate });
+            }
+            Region::Rope => {
+                let [heads, _] = pair(cell)?;
+                let head_dim = cell.read("head_dim")?;
+                let x = b.input("x", heads * head_dim, Draw::Activation);
+                b.outputs.push(x);
+                b.plan.rope = Some(Rope {
+                    convention: convention(cell)?,
+                    theta: 1e6,
+                    rotary_dim: cell.read("rotary_dim")?,
+                    scaling: RopeScaling::None {},
+                });
+                b.op(OpKind::Rope { x, heads, head_dim });
+            }
+            Region::KvWrite | Region::AttentionCore => {
+                let [heads, kv_heads] = pair(cell)?;
+                let head_dim = cell.read("head_dim")?;
+                let positions: usize = cell.read("kv_tokens")?;
+                let k = b.input("k", kv_heads * head_dim, Draw::Activation);
+                let v = b.input("v", kv_heads * head_dim, Draw::Activation);
+                b.plan.attention_slots.push(CacheSpec { layer: 0, kv_heads, head_dim });
+                b.op(OpKind::KvWrite { k, v, slot: 0 });
+                rows = positions;
+                if region == Region::AttentionCore {
+                    rows = positions.min(WINDOW);
+                    prefix_rows = positions - rows;
+                    prefix = Some((b.plan.clone(), HashMap::new()));
+                    let q = b.input("q", heads * head_dim, Draw::Activation);
+                    let out = b.output("y", heads * head_dim);
+                    b.op(OpKind::AttentionCore { q, slot: 0, heads, out });
+                }
+            }
+            Region::GdnConv1d => {
+                let dims = dims(cell)?;
+                let slot = b.gdn(dims);
+                let channels = dims.channels();
+                let weight = b.weight(RoleName::GdnConv, channels, dims.conv_width, 0.5);
+                let x = b.input("x", channels, Draw::Activation);
+                let out = b.output("y", channels);
+                b.op(OpKind::GdnConv1d { x, weight, slot, out });
+            }
+            Region::GdnPrepare => {
+                let dims = dims(cell)?;
+                let slot = b.gdn(dims);
+                let keys = dims.key_heads * dims.key_dim;
+                let heads = dims.value_heads;
+                let kind = OpKind::GdnPrepare {
+                    slot,
+                    qkv: b.input("qkv", dims.channels(), Draw::Activation),
+                    a: b.input("a", heads, Draw::Activation),
+                    b: b.input("b", heads, Draw::Activation),
+                    a_log: b.weight(RoleName::GdnALog, 1, heads, 1.0),
+                    dt_bias: b.weight(RoleName::GdnDtBias, 1, heads, 1.0),
+                    q: b.output("q", keys),
+                    k: b.output("k", keys),
+                    v: b.output("v", heads * dims.value_dim),
+                    log_decay: b.output("log_decay", heads),
+                    beta: b.output("beta", heads),
+                };
+                b.op(kind);
+            }
+            Region::GdnCore | Region::GdnCommit => {
+                let dims = dims(cell)?;
+                let slot = b.gdn(dims);
+                let keys = dims.key_heads * dims.key_dim;
+                let values = dims.value_heads * dims.value_dim;
+                let kind = OpKind::GdnCore {
+                    q: b.input("q", keys, Draw::Unit),
+                    k: b.input("k", keys, Draw::Unit),
+                    v: b.input("v", values, Draw::Activation),
+                    log_decay: b.input("log_decay", dims.value_heads, Draw::LogDecay),
+                    beta: b.input("beta", dims.value_heads, Draw::Rate),
+                    slot,
+                    out: b.buffer("y", values),
+                };
+                if let OpKind::GdnCore { out, .. } = kind
+                    && region == Region::GdnCore
+                {
+                    b.outputs.push(out);
+                }
+                b.op(kind);
+            }
+            Region::GdnGatedNorm => {
+                let dims = dims(cell)?;
+                let width = dims.value_heads * dims.value_dim;
+                let norm = b.norm(RoleName::GdnNorm, dims.value_dim, NormStyle::Plain);
+                let x = b.input("x", width, Draw::Activation);
+                let z = b.input("z", width, Draw::Activation);
+                b.outputs.push(x);
+                b.op(OpKind::GdnGatedNorm { x, z, norm });
+            }
+            Region::LogSoftmax | Region::Sampler => {
+                // Logits of a head over an embedding row: the shortest forward there is.
+                vocab = cell.read("width")?;
+                let hidden = 64;
+                let embed = b.weight(RoleName::Embed, vocab, hidden, 1.0);
+                let norm = b.norm(RoleName::FinalNorm, hidden, NormStyle::Plain);
+                let head = b.weight(RoleName::LmHead, vocab, hidden, 0.2);
+                b.plan.residual = b.buffer("residual", hidden);
+                b.plan.final_hidden = b.buffer("final_norm", hidden);
+                b.plan.logits = b.buffer("logits", vocab);
+                b.op(OpKind::Embedding { weight: embed, out: b.plan.residual });
+                let (x, out) = (b.plan.final_hidden, b.plan.logits);
+                for kind in [
+                    OpKind::RmsNorm { x: b.plan.residual, norm, out: x },
+                    OpKind::GemmF32 { x, weight: head, out },
+                ] {
+                    b.plan.head_ops.push(Op { kind, layer: None, taps: Vec::new() });
+                }
+            }
+        }
+        let prefix =
+            prefix.map(|(plan, w)| load(cell.device, policy, plan, w, threads)).transpose()?;
+        Ok(Subject {
+            region,
+            model: load(cell.device, policy, b.plan, b.weights, threads)?,
+            prefix,
+            prefix_rows,
+            rows,
+            inputs: b.inputs,
+            outputs: b.outputs,
+            vocab,
+            round: policy.rounds_to_bf16(),
+        })
+    }
+
+    /// Whether rows go through the head (outputs are what the region makes of logits).
+    pub(super) fn reads_logits(&self) -> bool {
+        matches!(self.region, Region::LogSoftmax | Region::Sampler)
+    }
+}
+
+fn load(
+    device: DeviceKind,
+    policy: Policy,
+    plan: Plan,
+    weights: HashMap<WeightRef, Weight>,
+    threads: usize,
+) -> Result<Box<dyn DeviceModel>, String> {
+    match device {
+        DeviceKind::Cpu => {
+            let threads = Some(threads);
+            let options = CpuOptions { policy, isa: Isa::detect(), threads, poison: true };
+            Ok(Box::new(CpuModel::new(plan, weights, &options)?))
+        }
+        DeviceKind::Cuda => Err("no region runs on CUDA yet".to_owned()),
+    }
+}
+
+fn style(cell: &Cell) -> Result<NormStyle, String> {
+    match cell.axis("style").as_deref() {
+        Some("plain") => Ok(NormStyle::Plain),
+        Some("one_plus") => Ok(NormStyle::OnePlus),
+        other => Err(format!("axis `style` is {other:?}")),
+    }
+}
+
+fn convention(cell: &Cell) -> Result<RopeConvention, String> {
+    match cell.axis("convention").as_deref() {
+        Some("half_split") => Ok(RopeConvention::HalfSplit),
+        Some("interleaved") => Ok(RopeConvention::Interleaved),
+        other => Err(format!("axis `convention` is {other:?}")),
+    }
+}
+
+fn pair(cell: &Cell) -> Result<[usize; 2], String> {
+    cell.read_list("heads")?.try_into().map_err(|_| "axis `heads` needs two numbers".to_owned())
+}
+
+fn dims(cell: &Cell) -> Result<GatedDeltaNet, String> {
+    let [key_heads, value_heads, key_dim, value_dim] = cell
+        .read_list("gdn")?
+        .try_into()
+        .map_err(|_| "axis `gdn` needs four numbers".to_owned())?;
+    Ok(GatedDeltaNet { key_heads, value_heads, key_dim, value_dim, conv_width: 4 })
+}

@@ -1,0 +1,7 @@
+//! `resource_safety`: memory comes back, limits are refusals, failures stay where they happen.
+
+mod checks;
+mod gate;
+mod process;
+
+pub(super) use gate::ResourceSafety;

@@ -1,0 +1,6 @@
+//! `state_checkpoint`: truncation, checkpoints and forks return exactly to where they say.
+
+mod checks;
+mod gate;
+
+pub(super) use gate::StateCheckpoint;
