@@ -41,7 +41,7 @@ fn describe_needs_no_weights_and_fits_eighty_columns() {
         "half_split, theta 10000000, 64 of 256 dimensions",
         "16 key heads × 128, 48 value heads × 128, convolution 4",
         "248044, 248046",
-        "cache per token     64.0 KiB",
+        "cache per token  64.0 KiB",
     ] {
         assert!(text.contains(fact), "{fact}\n{text}");
     }
@@ -97,7 +97,7 @@ fn mistakes_are_named() {
     let missing = refused(&["model", "describe", "no/such/folder"], 74);
     assert!(missing.contains("no/such/folder/config.json"), "{missing}");
     let bad = refused(&["model", "descriptor", "tests/fixtures/bad-configs/activation-gelu"], 64);
-    assert!(bad.contains("config.json:8:17: `hidden_act`: expected \"silu\""), "{bad}");
+    assert!(bad.contains("config.json:7:17: `hidden_act`: expected \"silu\""), "{bad}");
     refused(&["model", "describe"], 64);
     let scratch = tempfile::tempdir().unwrap();
     let out = scratch.path().join("out");

@@ -110,7 +110,7 @@ fn as_text(d: &Descriptor) -> String {
         row(&["parameters", &grouped(d.parameters())]),
         row(&["weights in BF16", &bytes(d.weights_bf16_bytes())]),
         row(&["cache per token", &bytes(d.cache_bytes_per_token())]),
-        row(&["state per sequence", &bytes(d.gdn_state_bytes_per_sequence())]),
+        row(&["sequence state", &bytes(d.gdn_state_bytes_per_sequence())]),
         row(&["semantic id", &d.semantic().digest().short()]),
     ]);
     let mut roles = vec![row(&["role", "copies", "shape", "parameters", "shard"])];

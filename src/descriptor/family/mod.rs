@@ -5,10 +5,15 @@
 //! that no family had before adds a descriptor kind, its roles and its engine module.
 
 mod derive;
+mod dimensions;
+mod end_tokens;
+mod identify;
+mod limits;
 mod llama;
 mod qwen3_5;
 mod table;
 mod tensors;
+mod tie;
 
 pub use derive::ConfigFiles;
 pub(super) use derive::{LAYER_LIMIT, derive};

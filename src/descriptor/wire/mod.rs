@@ -7,6 +7,8 @@
 
 mod layout;
 mod read;
+mod read_roles;
+mod values;
 mod write;
 
 pub use write::SCHEMA_VERSION;

@@ -1,12 +1,13 @@
 //! Reading: strict keys and types, then the consistency of [`Descriptor::validate`].
 
 use super::SCHEMA_VERSION;
+use super::read_roles::roles;
+use super::values::{count, flag, list, real, text, word, words};
 use crate::descriptor::config::Fields;
 use crate::descriptor::{
-    Attention, Descriptor, DescriptorError, GatedDeltaNet, Refusal, Role, Rope, RopeScaling,
-    RowPattern, Scope, View, Word,
+    Attention, Descriptor, DescriptorError, GatedDeltaNet, Refusal, Rope, RopeScaling,
 };
-use crate::units::{JsonNode, JsonValue, nearest, parse_json};
+use crate::units::{JsonNode, JsonValue, parse_json};
 use std::path::Path;
 
 type Result<T> = std::result::Result<T, Box<Refusal>>;
@@ -156,128 +157,6 @@ fn end_tokens(f: &Fields<'_>) -> Result<Vec<u32>> {
             .ok_or_else(|| f.expected_at(node, "end_tokens", "token ids"))
     };
     list(f, "end_tokens")?.iter().map(id).collect()
-}
-
-fn roles(f: &Fields<'_>) -> Result<Vec<Role>> {
-    list(f, "roles")?
-        .iter()
-        .enumerate()
-        .map(|(i, node)| role(&f.inner(node, &format!("roles[{i}]"))?))
-        .collect()
-}
-
-fn role(f: &Fields<'_>) -> Result<Role> {
-    let extents = |key: &'static str| {
-        let extent = |node: &JsonNode| {
-            node.as_u64()
-                .and_then(|n| usize::try_from(n).ok())
-                .ok_or_else(|| f.expected_at(node, key, "non-negative integers"))
-        };
-        list(f, key)?.iter().map(extent).collect::<Result<Vec<usize>>>()
-    };
-    let term = |node: &JsonNode| {
-        let text = node.as_str().map(str::to_owned);
-        text.ok_or_else(|| f.expected_at(node, "shape_terms", "texts"))
-    };
-    let tied_to = f.present("tied_to")?;
-    let role = Role {
-        name: word(f, "name")?,
-        scope: match f.present("layers")?.is_null() {
-            true => Scope::Model,
-            false => Scope::Layers(extents("layers")?),
-        },
-        shape: extents("shape")?,
-        shape_terms: list(f, "shape_terms")?.iter().map(term).collect::<Result<_>>()?,
-        views: list(f, "views")?
-            .iter()
-            .enumerate()
-            .map(|(i, node)| view(&f.inner(node, &format!("views[{i}]"))?))
-            .collect::<Result<_>>()?,
-        shard: word(f, "shard")?,
-        tied_to: (!tied_to.is_null()).then(|| word(f, "tied_to")).transpose()?,
-    };
-    f.finish_strict()?;
-    Ok(role)
-}
-
-fn view(f: &Fields<'_>) -> Result<View> {
-    let rows = f.present("rows")?;
-    let rows = match &rows.value {
-        JsonValue::Text(text) if text == "all" => RowPattern::All,
-        JsonValue::Object(_) => {
-            let inner = f.inner(rows, "rows")?;
-            let number = |key: &'static str| {
-                let node = inner.present(key)?;
-                node.as_u64()
-                    .and_then(|n| usize::try_from(n).ok())
-                    .ok_or_else(|| inner.expected(key, node, "a non-negative integer"))
-            };
-            let pattern = RowPattern::Blocks {
-                start: number("start")?,
-                block: number("block")?,
-                stride: number("stride")?,
-                count: number("count")?,
-            };
-            inner.finish_strict()?;
-            pattern
-        }
-        _ => return Err(f.expected("rows", rows, "\"all\" or an object of blocks")),
-    };
-    let view = View { tensor: text(f, "tensor")?, rows };
-    f.finish_strict()?;
-    Ok(view)
-}
-
-fn text(f: &Fields<'_>, key: &'static str) -> Result<String> {
-    let node = f.present(key)?;
-    node.as_str().map(str::to_owned).ok_or_else(|| f.expected(key, node, "a text"))
-}
-
-fn flag(f: &Fields<'_>, key: &'static str) -> Result<bool> {
-    let node = f.present(key)?;
-    node.as_bool().ok_or_else(|| f.expected(key, node, "true or false"))
-}
-
-fn count(f: &Fields<'_>, key: &'static str) -> Result<usize> {
-    let node = f.present(key)?;
-    node.as_u64()
-        .and_then(|n| usize::try_from(n).ok())
-        .filter(|n| *n > 0)
-        .ok_or_else(|| f.expected(key, node, "a positive integer"))
-}
-
-fn real(f: &Fields<'_>, key: &'static str) -> Result<f64> {
-    let node = f.present(key)?;
-    node.as_f64().filter(|r| *r > 0.0).ok_or_else(|| f.expected(key, node, "a positive number"))
-}
-
-fn list<'a>(f: &Fields<'a>, key: &'static str) -> Result<&'a [JsonNode]> {
-    let node = f.present(key)?;
-    match &node.value {
-        JsonValue::List(items) => Ok(items),
-        _ => Err(f.expected(key, node, "a list")),
-    }
-}
-
-fn word<T: Word>(f: &Fields<'_>, key: &'static str) -> Result<T> {
-    word_of(f, key, f.present(key)?)
-}
-
-fn words<T: Word>(f: &Fields<'_>, key: &'static str) -> Result<Vec<T>> {
-    list(f, key)?.iter().map(|node| word_of(f, key, node)).collect()
-}
-
-fn word_of<T: Word>(f: &Fields<'_>, key: &'static str, node: &JsonNode) -> Result<T> {
-    let found = node.as_str();
-    found.and_then(T::parse).ok_or_else(|| {
-        let words = || T::WORDS.iter().map(|(_, word)| *word);
-        let expected = words().collect::<Vec<_>>().join(", ");
-        let refusal = f.expected_at(node, key, &format!("one of {expected}"));
-        match found.and_then(|found| nearest(found, words())) {
-            Some(near) => refusal.help(format!("is \"{near}\" meant?")),
-            None => refusal,
-        }
-    })
 }
 
 /// Where an inconsistent key stands: `roles.NAME.field` in its role, others at the top.
