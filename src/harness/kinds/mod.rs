@@ -4,6 +4,7 @@ mod chunk_consistency;
 mod core_reference;
 mod descriptor_snapshot;
 mod generation_lifecycle;
+mod instruction_sets;
 mod loaded;
 mod logits_source;
 mod manifest_identity;
@@ -50,16 +51,17 @@ pub(super) static REGISTRY: &[Registration] = &[
     kind::<core_reference::CoreReference>(),
     kind::<descriptor_snapshot::DescriptorSnapshot>(),
     kind::<generation_lifecycle::GenerationLifecycle>(),
-    kind::<model_reference::ModelReference>(),
+    kind::<instruction_sets::InstructionSets>(),
     kind::<manifest_identity::ManifestIdentity>(),
+    kind::<model_reference::ModelReference>(),
     kind::<refusal::Refusal>(),
-    kind::<region_inventory::RegionInventory>(),
     kind::<region_invariance::RegionInvariance>(),
+    kind::<region_inventory::RegionInventory>(),
     kind::<resource_safety::ResourceSafety>(),
-    kind::<schedule_invariance::ScheduleInvariance>(),
-    kind::<state_checkpoint::StateCheckpoint>(),
     kind::<sampling_distribution::SamplingDistribution>(),
     kind::<sampling_replay::SamplingReplay>(),
+    kind::<schedule_invariance::ScheduleInvariance>(),
+    kind::<state_checkpoint::StateCheckpoint>(),
     kind::<tokenizer_stream::TokenizerStream>(),
 ];
 
