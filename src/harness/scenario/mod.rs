@@ -4,10 +4,12 @@
 //! recorded [`Line`]s.
 
 mod decide;
+mod lint;
 mod metric;
 mod plan;
 mod rule;
 mod sample;
+mod spec;
 
 #[cfg(test)]
 mod decide_tests;
@@ -17,3 +19,7 @@ pub use metric::{Metric, Point};
 pub use plan::Plan;
 pub use rule::{AdmitWhen, At, Decision, Rule};
 pub use sample::{Launch, LaunchEnd, LaunchedArm, Line, QuadLine, Sample, Slot};
+pub use spec::{
+    Arm, BASELINE, Block, Bound, ErrorRateSpec, Measure, ModelSpec, Profile, ScenarioFile,
+    ScenarioSpec, Sweep, Workload, scenario_schema,
+};

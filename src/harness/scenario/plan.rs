@@ -1,5 +1,6 @@
 //! The plan of a run: everything that decides what is measured and how it is judged.
 
+use super::spec::{BASELINE, ScenarioFile, ScenarioSpec};
 use super::{Metric, Point, Rule, Slot};
 use crate::harness::stats::{LookPlan, MAX_DROPPED_SHARE};
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,28 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The plan of a scenario.
+    pub fn of(file: &ScenarioFile) -> Plan {
+        let spec = &file.spec;
+        let quads = spec.measure.quads.value.to_vec();
+        let quads_per_launch = quads[0] / spec.measure.launches.value;
+        Plan {
+            scenario: file.name().to_owned(),
+            baseline: BASELINE.to_owned(),
+            candidates: file.arms().keys().filter(|n| *n != BASELINE).cloned().collect(),
+            points: points(spec),
+            warmup: spec.measure.warmup.value,
+            looks: LookPlan { quads, quads_per_launch },
+            metrics: spec.measure.metrics.to_vec(),
+            rules: spec.admit_when.value.all.clone(),
+        }
+    }
+
+    /// Every arm, the baseline first.
+    pub fn arms(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&self.baseline).chain(&self.candidates).map(String::as_str)
+    }
+
     /// Every series of quads: a point (by index) and a candidate.
     pub fn series(&self) -> impl Iterator<Item = (usize, &str)> {
         (0..self.points.len())
@@ -53,4 +76,20 @@ impl Plan {
         let kept = (self.most_quads() * self.series().count()) as f64;
         (kept * MAX_DROPPED_SHARE / (1.0 - MAX_DROPPED_SHARE)).floor() as usize
     }
+}
+
+/// The workloads of a scenario, in sweep order.
+pub(super) fn points(spec: &ScenarioSpec) -> Vec<Point> {
+    let workload = &spec.workload.value;
+    let axis = |values: &[u32], single: u32| {
+        if values.is_empty() { vec![single] } else { values.to_vec() }
+    };
+    let sweep = spec.sweep.as_ref().map(|s| s.value.clone()).unwrap_or_default();
+    let decode = axis(&sweep.decode_tokens, workload.decode_tokens);
+    axis(&sweep.prompt_tokens, workload.prompt_tokens)
+        .into_iter()
+        .flat_map(|prompt_tokens| {
+            decode.iter().map(move |&decode_tokens| Point { prompt_tokens, decode_tokens })
+        })
+        .collect()
 }

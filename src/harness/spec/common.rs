@@ -102,6 +102,8 @@ pub enum Track {
     Resource,
     /// Device facts.
     Device,
+    /// Speed, and what it costs.
+    Performance,
     /// Fused regions.
     Fusion,
     /// Quantised weights.

@@ -22,4 +22,4 @@ pub use yaml::parse as parse_yaml;
 pub(super) use diagnostic::did_you_mean;
 pub(super) use gate::parse_kind;
 pub(super) use split::{Overrides, Reading};
-pub(super) use yaml::read as read_file;
+pub(super) use yaml::{Located, read as read_file};

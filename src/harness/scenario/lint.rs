@@ -1,0 +1,161 @@
+//! What serde cannot see: rules between the keys of a scenario file.
+
+use super::plan::points;
+use super::spec::{BASELINE, ScenarioFile};
+use crate::harness::spec::{Diagnostic, did_you_mean};
+use crate::harness::stats::{ALPHA_PER_SIDE, signed_rank_bounds};
+use std::collections::BTreeSet;
+
+/// Checks a parsed file.
+pub(super) fn lint(file: &ScenarioFile) -> Result<(), Diagnostic> {
+    names(file)?;
+    measure(file)?;
+    rules(file)?;
+    error_rates(file)
+}
+
+fn names(file: &ScenarioFile) -> Result<(), Diagnostic> {
+    let spec = &file.spec;
+    let expected = "lower-case letters and digits, words joined by `-`";
+    if !is_name(&spec.scenario.value) {
+        let message = format!("`{}` is no scenario name", spec.scenario.value);
+        return Err(file.at(&spec.scenario, message).expected(expected));
+    }
+    if spec.question.value.trim().is_empty() {
+        return Err(file.at(&spec.question, "the question is blank").expected("a question"));
+    }
+    let arms = &spec.arms.value;
+    if let Some(name) = arms.keys().find(|name| !is_name(name)) {
+        return Err(file.at(&spec.arms, format!("`{name}` is no arm name")).expected(expected));
+    }
+    if !arms.contains_key(BASELINE) {
+        let near = did_you_mean(BASELINE, arms.keys().map(String::as_str));
+        return Err(file
+            .at(&spec.arms, "no arm is called `baseline`, what the others are compared with")
+            .help(near));
+    }
+    if arms.len() < 2 {
+        return Err(file.at(&spec.arms, "a comparison needs at least two arms"));
+    }
+    if spec.profiles.is_empty() {
+        return Err(Diagnostic::new(&file.path, "`profiles` names no device")
+            .expected("a profile for `cpu` or `cuda`"));
+    }
+    for profile in spec.profiles.values() {
+        let model = &profile.model;
+        let choices = [&model.value.dir, &model.value.synth].into_iter().flatten().count();
+        let message = match (choices, &model.value.or_synth, &model.value.dir) {
+            (0, ..) => "the model is neither a folder (`dir`) nor synthetic (`synth`)",
+            (2, ..) => "the model has both `dir` and `synth`; a fallback is called `or_synth`",
+            (_, Some(_), None) => "`or_synth` is a fallback for `dir`, which is missing",
+            _ => continue,
+        };
+        return Err(file.at(model, message));
+    }
+    Ok(())
+}
+
+fn is_name(name: &str) -> bool {
+    let word =
+        |w: &str| !w.is_empty() && w.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    name.len() <= 64 && name.split('-').all(word)
+}
+
+fn measure(file: &ScenarioFile) -> Result<(), Diagnostic> {
+    let spec = &file.spec;
+    let workload = &spec.workload;
+    if workload.value.prompt_tokens == 0 || workload.value.decode_tokens == 0 {
+        return Err(file.at(workload, "a sample needs at least one prompt and one decode token"));
+    }
+    if let Some(sweep) = &spec.sweep {
+        let axes = [&sweep.value.prompt_tokens, &sweep.value.decode_tokens];
+        if axes.iter().all(|a| a.is_empty()) {
+            return Err(file.at(sweep, "the sweep is empty"));
+        }
+        let distinct = |a: &Vec<u32>| a.iter().collect::<BTreeSet<_>>().len() == a.len();
+        if axes.iter().any(|a| a.contains(&0) || !distinct(a)) {
+            return Err(file.at(sweep, "a sweep lists distinct numbers of at least 1"));
+        }
+    }
+    if spec.measure.warmup.value == 0 {
+        return Err(file
+            .at(&spec.measure.warmup, "a process needs at least one untimed run")
+            .help(Some("tokens of timed runs are compared with it".into())));
+    }
+    looks(&spec.measure.quads.value, spec.measure.launches.value)
+        .map_err(|message| file.at(&spec.measure.quads, message))
+}
+
+/// Checks looks and launches.
+fn looks(quads: &[usize], launches: usize) -> Result<(), String> {
+    if quads.windows(2).any(|w| w[1] <= w[0]) {
+        return Err("looks must rise, as in `[20, 40, 80]`".into());
+    }
+    let Some(&first) = quads.first() else { return Err("there is no look".into()) };
+    if launches == 0 || !first.is_multiple_of(launches) {
+        return Err(format!(
+            "the {first} quads of the first look cannot be spread evenly over {launches} launches"
+        ));
+    }
+    if first > 10_000 || quads.last().is_some_and(|l| *l > 10_000) {
+        return Err("a look takes at most 10000 quads".into());
+    }
+    let alpha = ALPHA_PER_SIDE / quads.len() as f64;
+    let bounded = |n: &usize| signed_rank_bounds(&vec![0.0; *n], alpha).0.is_finite();
+    if !bounded(&first) {
+        let least = (1..100).find(bounded).unwrap_or(100);
+        return Err(format!(
+            "{first} quads cannot bound a ratio at this confidence; the first look needs at least {least}"
+        ));
+    }
+    Ok(())
+}
+
+fn rules(file: &ScenarioFile) -> Result<(), Diagnostic> {
+    let spec = &file.spec;
+    let place = &spec.admit_when;
+    if place.value.all.is_empty() {
+        return Err(file.at(place, "without a rule nothing can be decided"));
+    }
+    for rule in &place.value.all {
+        let thresholds = [rule.lower_bound_at_least, rule.upper_bound_at_most];
+        if thresholds.iter().all(Option::is_none) {
+            let message = format!("the rule about `{}` has no threshold", rule.ratio);
+            return Err(file
+                .at(place, message)
+                .expected("`lower_bound_at_least`, `upper_bound_at_most` or both"));
+        }
+        if let Some(bad) = thresholds.iter().flatten().find(|t| !t.is_finite() || **t <= 0.0) {
+            return Err(file.at(place, format!("a ratio is positive and finite, not {bad}")));
+        }
+        if !spec.measure.metrics.contains(&rule.ratio) {
+            let message = format!("`{}` decides but is not measured", rule.ratio);
+            return Err(file.at(place, message).help(Some("add it to `measure: metrics`".into())));
+        }
+        if let Some(arm) = &rule.arm {
+            let candidates =
+                || spec.arms.value.keys().map(String::as_str).filter(|n| *n != BASELINE);
+            if !candidates().any(|c| c == arm) {
+                let message = format!("a rule names `{arm}`, which is no candidate");
+                return Err(file.at(place, message).help(did_you_mean(arm, candidates())));
+            }
+        }
+        if rule.at.is_some_and(|at| !points(spec).iter().any(|p| at.includes(*p))) {
+            let message = format!("no point of the sweep is meant by the rule `{rule}`");
+            return Err(file.at(place, message));
+        }
+    }
+    Ok(())
+}
+
+fn error_rates(file: &ScenarioFile) -> Result<(), Diagnostic> {
+    let Some(place) = &file.spec.error_rates else { return Ok(()) };
+    let rates = &place.value;
+    if rates.pseudo_runs < 1000 {
+        return Err(file.at(place, "error rates need at least 1000 pseudo-runs"));
+    }
+    if !(rates.slowdown_ratio > 0.0 && rates.slowdown_ratio < 1.0) {
+        return Err(file.at(place, "`slowdown_ratio` is a share between 0 and 1, such as 0.02"));
+    }
+    looks(&rates.quads, rates.launches).map_err(|message| file.at(place, message))
+}

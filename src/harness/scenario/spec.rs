@@ -1,0 +1,251 @@
+//! A scenario file as it is written.
+
+use super::{AdmitWhen, Decision, Metric};
+use crate::backend::{DeviceKind, Policy};
+use crate::harness::spec::{Diagnostic, Located, NonEmpty, Track, parse_yaml, read_file};
+use crate::units::Digest;
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// The name of the arm that the others are compared with.
+pub const BASELINE: &str = "baseline";
+
+/// An experiment: two or more arms, a workload, and the rule by which the result is admitted.
+#[derive(Clone, Debug, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScenarioSpec {
+    /// The scenario's name: lower-case letters, digits and hyphens.
+    #[schemars(regex(pattern = "^[a-z0-9]+(-[a-z0-9]+)*$"))]
+    pub(super) scenario: Located<String>,
+    /// What the experiment decides, as a question that yes or no answers.
+    #[schemars(length(min = 1))]
+    pub(super) question: Located<String>,
+    /// The part of the product it belongs to.
+    pub track: Track,
+    /// Gates that the arms rest on: nothing is measured while one of them is red or unknown here.
+    pub gates: NonEmpty<String>,
+    /// What is measured on which kind of device; the profile of the device at hand is taken.
+    pub profiles: BTreeMap<DeviceKind, Profile>,
+    /// What one sample runs.
+    pub(super) workload: Located<Workload>,
+    /// The arms by name; `baseline` is what the others are compared with.
+    pub(super) arms: Located<BTreeMap<String, Arm>>,
+    /// Manifest blocks in which the arms may differ, and in nothing else.
+    #[serde(default)]
+    pub differs_in: BTreeSet<Block>,
+    /// How it is measured.
+    pub measure: Measure,
+    /// Values that replace those of `workload`, each combination measured.
+    #[serde(default)]
+    pub(super) sweep: Option<Located<Sweep>>,
+    /// The physical bound that a report shows the reached fraction of.
+    #[serde(default)]
+    pub bound: Option<Bound>,
+    /// The rule.
+    pub(super) admit_when: Located<AdmitWhen>,
+    /// What the author expects, by device: the exit code says whether it came out so.
+    #[serde(default)]
+    pub expect_decision: BTreeMap<DeviceKind, Decision>,
+    /// Resamples how often the procedure errs; for a scenario whose arms are the same.
+    #[serde(default)]
+    pub(super) error_rates: Option<Located<ErrorRateSpec>>,
+}
+
+/// What is measured on one kind of device.
+#[derive(Clone, Debug, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// The model that every arm runs.
+    pub(super) model: Located<ModelSpec>,
+}
+
+/// A model: a folder, or synthetic weights of a descriptor.
+#[derive(Clone, Debug, Default, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ModelSpec {
+    /// A Hugging Face folder (`--set model=DIR` gives one too).
+    #[serde(default)]
+    pub dir: Option<PathBuf>,
+    /// A descriptor whose weights are synthesised.
+    #[serde(default)]
+    pub synth: Option<PathBuf>,
+    /// As `synth`, taken where the folder does not exist.
+    #[serde(default)]
+    pub or_synth: Option<PathBuf>,
+    /// The seed of synthetic weights.
+    #[serde(default)]
+    pub seed: u64,
+}
+
+/// What one sample runs.
+#[derive(Clone, Debug, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Workload {
+    /// Tokens of the prompt, prefilled in one step.
+    #[schemars(range(min = 1))]
+    pub prompt_tokens: u32,
+    /// Single-token greedy steps after the first token.
+    #[schemars(range(min = 1))]
+    pub decode_tokens: u32,
+    /// The seed that draws the prompt's token ids.
+    #[serde(default)]
+    pub prompt_seed: u64,
+}
+
+/// How one arm executes.
+#[derive(Clone, Debug, Default, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Arm {
+    /// The numerical policy (default: the device's).
+    #[serde(default)]
+    pub policy: Option<Policy>,
+    /// Computing threads (default: one per processor that the process may use).
+    #[serde(default)]
+    #[schemars(range(min = 1, max = 1024))]
+    pub threads: Option<usize>,
+}
+
+/// A block of the manifest in which arms may differ.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Deserialize,
+    serde::Serialize,
+    schemars::JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Block {
+    /// How the model is computed.
+    NumericalPolicy,
+    /// Where it runs.
+    Deployment,
+    /// How the weights lie in files.
+    Storage,
+}
+
+/// How a scenario is measured.
+#[derive(Clone, Debug, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Measure {
+    /// Untimed runs of every workload in every fresh process.
+    #[schemars(range(min = 1))]
+    pub(super) warmup: Located<u32>,
+    /// Quads (A B B A) of every series at each look, rising.
+    pub(super) quads: Located<NonEmpty<usize>>,
+    /// Fresh process launches that the quads of the first look are spread over.
+    #[schemars(range(min = 1))]
+    pub(super) launches: Located<usize>,
+    /// What is reported.
+    pub metrics: NonEmpty<Metric>,
+}
+
+/// Values that replace those of the workload.
+#[derive(Clone, Debug, Default, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Sweep {
+    #[serde(default)]
+    pub prompt_tokens: Vec<u32>,
+    #[serde(default)]
+    pub decode_tokens: Vec<u32>,
+}
+
+/// A physical bound.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Deserialize, serde::Serialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Bound {
+    /// Bytes that a token must read / the read bandwidth measured in the same quad.
+    MemoryBandwidth,
+}
+
+/// How error rates are resampled out of the series.
+#[derive(Clone, Debug, PartialEq, Deserialize, serde::Serialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ErrorRateSpec {
+    /// Pseudo-runs of each kind, at least 1000.
+    #[schemars(range(min = 1000))]
+    pub pseudo_runs: u64,
+    /// Looks of a pseudo-run.
+    pub quads: Vec<usize>,
+    /// Launches that the first look is spread over.
+    #[schemars(range(min = 1))]
+    pub launches: usize,
+    /// A true slowdown, as a share of the speed, whose miss rate is found too.
+    pub slowdown_ratio: f64,
+}
+
+/// A scenario file and its text.
+#[derive(Clone, Debug)]
+pub struct ScenarioFile {
+    pub spec: ScenarioSpec,
+    pub path: PathBuf,
+    /// The text as read; recorded with every run.
+    pub text: String,
+    /// SHA-256 of the text.
+    pub digest: Digest,
+}
+
+impl ScenarioFile {
+    /// Reads a scenario file strictly.
+    ///
+    /// # Errors
+    /// A [`Diagnostic`] that points at the place in the file.
+    pub fn read(path: &Path) -> Result<ScenarioFile, Diagnostic> {
+        ScenarioFile::parse(path, &read_file(path)?)
+    }
+
+    /// As [`ScenarioFile::read`], from text; `path` is for messages and relative paths.
+    ///
+    /// # Errors
+    /// As [`ScenarioFile::read`].
+    pub fn parse(path: &Path, text: &str) -> Result<ScenarioFile, Diagnostic> {
+        let spec: ScenarioSpec = parse_yaml(path, text)?;
+        let digest = Digest::of(text.as_bytes());
+        let file = ScenarioFile { spec, path: path.to_owned(), text: text.to_owned(), digest };
+        super::lint::lint(&file)?;
+        Ok(file)
+    }
+
+    /// The scenario's name.
+    pub fn name(&self) -> &str {
+        &self.spec.scenario.value
+    }
+
+    /// The question.
+    pub fn question(&self) -> &str {
+        &self.spec.question.value
+    }
+
+    /// The arms by name.
+    pub fn arms(&self) -> &BTreeMap<String, Arm> {
+        &self.spec.arms.value
+    }
+
+    /// The seed that draws prompts.
+    pub fn prompt_seed(&self) -> u64 {
+        self.spec.workload.value.prompt_seed
+    }
+
+    /// How error rates are resampled, if they are.
+    pub fn error_rates(&self) -> Option<&ErrorRateSpec> {
+        self.spec.error_rates.as_ref().map(|e| &e.value)
+    }
+
+    /// A message about a place of the file.
+    pub(super) fn at<T>(&self, place: &Located<T>, message: impl Into<String>) -> Diagnostic {
+        Diagnostic::new(&self.path, message).at(&self.text, place.line, place.column, 1)
+    }
+}
+
+/// JSON Schema of scenario files.
+pub fn scenario_schema() -> schemars::Schema {
+    schemars::schema_for!(ScenarioSpec)
+}
