@@ -21,6 +21,7 @@ mod spec;
 #[cfg(test)]
 pub(crate) mod testing;
 
+pub mod report;
 pub mod scenario;
 pub mod stats;
 
