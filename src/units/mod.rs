@@ -17,7 +17,7 @@ pub use clock::utc_now;
 pub use digest::{Digest, Hasher};
 pub use exit::Exit;
 pub use json::{JsonError, JsonMember, JsonNode, JsonValue, Position, nearest, parse_json};
-pub use machine::{Cpu, Machine, Memory, System};
+pub use machine::{Cpu, Machine, Memory, System, peak_resident_bytes, throttle_events};
 #[allow(unused_imports, reason = "whether a switch is placed depends on the regions")]
 pub(crate) use mutant::mutant;
 pub use mutant::{HAS_MUTANTS, MUTANT_VARIABLE, MUTANTS, Mutant, mutant_active, mutant_index};

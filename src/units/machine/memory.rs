@@ -33,7 +33,7 @@ impl Memory {
 }
 
 /// A line of `/proc/meminfo`, which counts in KiB and says kB.
-fn field(info: &str, name: &str) -> Option<u64> {
+pub(super) fn field(info: &str, name: &str) -> Option<u64> {
     let line = info.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))?;
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
 }

@@ -5,10 +5,12 @@
 
 mod cpu;
 mod memory;
+mod process;
 mod system;
 
 pub use cpu::Cpu;
 pub use memory::Memory;
+pub use process::{peak_resident_bytes, throttle_events};
 pub use system::System;
 
 /// Everything that is known of this machine.

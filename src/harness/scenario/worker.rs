@@ -1,0 +1,218 @@
+//! The worker side of a run: one arm, one process, one line of JSON per request and reply.
+
+use super::{Point, Sample};
+use crate::backend::Policy;
+use crate::descriptor::Descriptor;
+use crate::engine::manifest::Execution;
+use crate::engine::{Engine, EngineOptions, RowWant, Sequence};
+use crate::units::{Digest, SplitMix64, peak_resident_bytes};
+use crate::weights::{LoadOptions, Model, WeightSet, synth};
+use serde::{Deserialize, Serialize};
+use std::io::{BufRead, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What the runner asks of a worker.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Ask {
+    /// Load the model, warm up, run every workload untimed.
+    Load(Load),
+    /// Run one workload, timed.
+    Sample { point: usize },
+    /// Report memory and end.
+    Finish {},
+}
+
+/// What a worker loads.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Load {
+    pub model: ModelSource,
+    pub policy: Policy,
+    pub threads: usize,
+    pub points: Vec<Point>,
+    pub prompt_seed: u64,
+    pub warmup: u32,
+}
+
+/// The model of every arm.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum ModelSource {
+    /// A Hugging Face folder.
+    Folder { path: PathBuf },
+    /// Synthetic weights of a descriptor.
+    Synthetic { descriptor: PathBuf, seed: u64 },
+}
+
+/// What a worker answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Reply {
+    Loaded(Box<Loaded>),
+    Sampled(Sample),
+    Finished {
+        host_bytes: Option<u64>,
+    },
+    /// The request could not be carried out; the worker ends.
+    Failed {
+        message: String,
+    },
+}
+
+/// A warm model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Loaded {
+    pub manifest: serde_json::Value,
+    /// Digest of the tokens of an untimed run, one per point.
+    pub tokens: Vec<String>,
+    /// Bytes that one single-token step reads at least, one per point.
+    pub bytes_per_token: Vec<u64>,
+}
+
+/// Serves one arm until it is told to finish or its input ends.
+///
+/// # Errors
+/// The pipes broke.
+pub fn serve(input: impl BufRead, mut output: impl Write) -> std::io::Result<()> {
+    let mut arm: Option<LoadedArm> = None;
+    for line in input.lines() {
+        let reply = match serde_json::from_str::<Ask>(&line?) {
+            Err(e) => Err(format!("the request is not understood: {e}")),
+            Ok(Ask::Load(load)) => LoadedArm::load(load).map(|(loaded, reply)| {
+                arm = Some(loaded);
+                Reply::Loaded(Box::new(reply))
+            }),
+            Ok(Ask::Sample { point }) => match &mut arm {
+                Some(arm) => arm.sample(point).map(Reply::Sampled),
+                None => Err("a sample was asked for before a model".into()),
+            },
+            Ok(Ask::Finish {}) => Ok(Reply::Finished { host_bytes: peak_resident_bytes() }),
+        };
+        let reply = reply.unwrap_or_else(|message| Reply::Failed { message });
+        let last = matches!(reply, Reply::Finished { .. } | Reply::Failed { .. });
+        writeln!(output, "{}", serde_json::to_string(&reply)?)?;
+        output.flush()?;
+        if last {
+            break;
+        }
+    }
+    Ok(())
+}
+
+struct LoadedArm {
+    engine: Engine,
+    sequence: Sequence,
+    points: Vec<Point>,
+    prompts: Vec<Vec<u32>>,
+}
+
+impl LoadedArm {
+    fn load(load: Load) -> Result<(LoadedArm, Loaded), String> {
+        let (descriptor, weights, checkpoint) = match &load.model {
+            ModelSource::Folder { path } => {
+                let model = Model::open(path).map_err(|e| e.to_string())?;
+                let weights = model.load(&LoadOptions::default()).map_err(|e| e.to_string())?;
+                (model.descriptor, weights, Some(model.checkpoint))
+            }
+            ModelSource::Synthetic { descriptor, seed } => {
+                let descriptor = Descriptor::read(descriptor).map_err(|e| e.to_string())?;
+                let weights = synth(&descriptor, *seed);
+                (descriptor, weights, None)
+            }
+        };
+        let options = EngineOptions {
+            threads: Some(load.threads),
+            ..EngineOptions::with_policy(load.policy)
+        };
+        let engine = Engine::new(Arc::new(descriptor), &weights, &options)
+            .map_err(|e| e.to_string())?;
+        let sequence = engine.sequence().map_err(|e| e.to_string())?;
+        let prompts = load
+            .points
+            .iter()
+            .map(|p| prompt(load.prompt_seed, p.prompt_tokens, engine.descriptor().vocab))
+            .collect();
+        let bytes_per_token =
+            load.points.iter().map(|p| bytes_per_token(engine.descriptor(), &weights, *p)).collect();
+        let manifest =
+            Execution::of(&engine, weights.source(), checkpoint.as_ref(), load.threads).manifest();
+        let mut arm = LoadedArm { engine, sequence, points: load.points, prompts };
+        let mut tokens = Vec::new();
+        for point in 0..arm.points.len() {
+            for _ in 1..load.warmup {
+                arm.sample(point)?;
+            }
+            tokens.push(arm.sample(point)?.tokens);
+        }
+        Ok((arm, Loaded { manifest: manifest.to_json(), tokens, bytes_per_token }))
+    }
+
+    /// One run of a workload on an empty sequence.
+    fn sample(&mut self, point: usize) -> Result<Sample, String> {
+        let (Some(place), Some(prompt)) = (self.points.get(point), self.prompts.get(point)) else {
+            return Err(format!("there is no workload {point}"));
+        };
+        let explain = |e: crate::engine::SequenceError| e.to_string();
+        self.sequence.reset();
+        let mut tokens = Vec::with_capacity(place.decode_tokens as usize + 1);
+        let begun = Instant::now();
+        let output =
+            self.engine.prefill(&mut self.sequence, prompt, RowWant::Greedy).map_err(explain)?;
+        let mut token = output.greedy().ok_or("the engine gave no token")?;
+        let first = Instant::now();
+        for _ in 0..place.decode_tokens {
+            tokens.push(token);
+            let output = self
+                .engine
+                .decode(&mut self.sequence, token, RowWant::Greedy)
+                .map_err(explain)?;
+            token = output.greedy().ok_or("the engine gave no token")?;
+        }
+        let end = Instant::now();
+        tokens.push(token);
+        Ok(Sample {
+            prefill_ms: milliseconds(first - begun),
+            decode_ms: milliseconds(end - first),
+            tokens: digest(&tokens),
+        })
+    }
+}
+
+/// Whole nanoseconds, in milliseconds: a number that survives its decimal spelling.
+fn milliseconds(duration: std::time::Duration) -> f64 {
+    duration.as_nanos() as f64 / 1e6
+}
+
+/// Token ids drawn from a seed, the same on every machine.
+fn prompt(seed: u64, tokens: u32, vocab: usize) -> Vec<u32> {
+    let mut rng = SplitMix64::new(seed);
+    (0..tokens).map(|_| (rng.next_unit() * vocab as f64) as u32).collect()
+}
+
+fn digest(tokens: &[u32]) -> String {
+    let bytes: Vec<u8> = tokens.iter().flat_map(|t| t.to_le_bytes()).collect();
+    Digest::of(&bytes).short()
+}
+
+/// What a single-token step must read at least: every weight that it multiplies with, once, one
+/// row of an embedding that is not also the head, and the cached keys and values at the middle of
+/// the decode.
+fn bytes_per_token(descriptor: &Descriptor, weights: &WeightSet, point: Point) -> u64 {
+    use crate::descriptor::RoleName;
+    let head_is_embedding = weights.ties().any(|(a, b)| {
+        [a, b].contains(&RoleName::LmHead) && [a, b].contains(&RoleName::Embed)
+    });
+    let stored: usize = weights
+        .iter()
+        .filter(|(role, ..)| *role != RoleName::Embed || head_is_embedding)
+        .map(|(_, _, w)| w.size_bytes())
+        .sum();
+    let context = u64::from(point.prompt_tokens) + u64::from(point.decode_tokens) / 2;
+    let cache = descriptor.cache_bytes_per_token() * context;
+    // A gated delta net reads its state and writes it.
+    stored as u64 + cache + descriptor.gdn_state_bytes_per_sequence()
+}
