@@ -24,6 +24,20 @@ pub struct Verdict {
     pub dropped: usize,
 }
 
+impl Default for Verdict {
+    /// Nothing was measured.
+    fn default() -> Verdict {
+        Verdict {
+            decision: Decision::Invalid,
+            looks: 0,
+            reasons: Vec::new(),
+            comparisons: Vec::new(),
+            quads: 0,
+            dropped: 0,
+        }
+    }
+}
+
 /// A candidate's ratio to the baseline in one metric at one point.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {

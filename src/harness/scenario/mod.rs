@@ -7,6 +7,7 @@ mod decide;
 mod lint;
 mod metric;
 mod plan;
+mod record;
 mod rule;
 mod sample;
 mod spec;
@@ -17,6 +18,10 @@ mod decide_tests;
 pub use decide::{Comparison, Verdict, decide, is_dropped};
 pub use metric::{Metric, Point};
 pub use plan::Plan;
+pub use record::{
+    ArmRecord, GateEvidence, SCENARIO_RECORD_VERSION, ScenarioFacts, ScenarioKind, ScenarioRecord,
+    ScenarioRun, exit,
+};
 pub use rule::{AdmitWhen, At, Decision, Rule};
 pub use sample::{Launch, LaunchEnd, LaunchedArm, Line, QuadLine, Sample, Slot};
 pub use spec::{

@@ -1,0 +1,121 @@
+//! What the arms were, where they ran, how to run it again.
+
+use super::super::format;
+use super::super::html::{Node, element, text};
+use super::super::page::{facts, section, table};
+use super::data::Data;
+use crate::engine::manifest::{Manifest, compare};
+
+/// The field-level difference of every candidate's manifest from the baseline's.
+pub(super) fn difference(data: &Data<'_>) -> Node {
+    let run = &data.record.run;
+    let arms = data.arms();
+    let manifest =
+        |arm: &str| run.arms.get(arm).and_then(|a| Manifest::from_json(&a.manifest).ok());
+    let allowed: Vec<String> = run.scenario.differs_in.iter().map(|b| b.name().to_string()).collect();
+    let allowed = if allowed.is_empty() { "nothing".to_owned() } else { allowed.join(", ") };
+    let mut body = section("identity", "What differs between the arms")
+        .with(element("p").with(format!("The manifests may differ in: {allowed}.")));
+    let Some(baseline) = manifest(&run.plan.baseline) else {
+        return body.with(element("p").with("No manifest was recorded: no arm was launched.")).into();
+    };
+    let shown = |v: &Option<crate::units::Canonical>| {
+        v.as_ref().map_or("absent".to_owned(), |v| v.encode().trim_matches('"').to_owned())
+    };
+    for arm in arms.into_iter().skip(1) {
+        let Some(candidate) = manifest(arm) else { continue };
+        let found = compare(&baseline, &candidate);
+        let mut rows: Vec<Node> = Vec::new();
+        for block in found.blocks.iter().filter(|b| !b.equal()) {
+            for field in &block.fields {
+                let cells = [block.name.to_string(), field.path.clone(), shown(&field.left), shown(&field.right)];
+                rows.push(element("tr").with_all(cells.map(|c| element("td").class("field").with(c))).into());
+            }
+        }
+        let options = |name: &str| {
+            run.arms.get(name).map_or(String::new(), |a| format!("policy {}, {}", a.policy, format::plural(a.threads as u64, "thread")))
+        };
+        body = body.with(element("p").with(format!(
+            "{} runs {}; {arm} runs {}.",
+            run.plan.baseline,
+            options(&run.plan.baseline),
+            options(arm)
+        )));
+        let head = [("", "block"), ("", "field"), ("", run.plan.baseline.as_str()), ("", arm)];
+        body = if rows.is_empty() {
+            body.with(element("p").with("No compared field of the manifests differs."))
+        } else {
+            body.with(table(&format!("Every compared field that differs: {}", format::plural(rows.len() as u64, "field")), &head, rows))
+        };
+        let equal: Vec<String> = found
+            .blocks
+            .iter()
+            .filter(|b| b.equal())
+            .map(|b| format!("{} {}", b.name, b.left_id.short()))
+            .collect();
+        body = body.with(element("p").class("small soft").with(format!("Equal blocks: {}.", equal.join(", "))));
+    }
+    body.into()
+}
+
+pub(super) fn environment(data: &Data<'_>) -> Node {
+    let run = &data.record.run;
+    let unavailable = || "unavailable".to_owned();
+    let machine = &run.machine;
+    let revision = run.build.git_revision.get(..12).unwrap_or(&run.build.git_revision);
+    let dirty = match run.build.git_dirty {
+        Some(true) => ", modified",
+        Some(false) => ", clean",
+        None => "",
+    };
+    let finished = run.finished.as_deref().map_or("not finished".to_owned(), format::moment);
+    let gates: Vec<String> = run
+        .gates
+        .iter()
+        .map(|g| format!("{} ({}, run {})", g.gate, format::plural(g.trials, "trial"), g.run_id))
+        .collect();
+    let bandwidth: Vec<f64> = {
+        let mut all: Vec<f64> =
+            data.quads.iter().flat_map(|q| q.bandwidth_bytes_per_second.iter().copied()).collect();
+        all.sort_unstable_by(f64::total_cmp);
+        all
+    };
+    let rows: Vec<(String, Node)> = [
+        ("Device", run.scenario.device.to_string()),
+        ("Model", run.scenario.model.clone()),
+        ("Processor", machine.cpu.clone().unwrap_or_else(unavailable)),
+        ("Instruction sets", machine.instruction_sets.join(", ")),
+        ("Processors usable", machine.usable_processors.to_string()),
+        ("Memory", machine.memory_bytes.map_or_else(unavailable, format::bytes)),
+        ("Read bandwidth, median", if bandwidth.is_empty() { unavailable() } else { format::gigabytes_per_second(format::quantile(&bandwidth, 0.5)) }),
+        ("System", machine.system.clone().unwrap_or_else(unavailable)),
+        ("Kernel", machine.kernel.clone().unwrap_or_else(unavailable)),
+        ("Build", format!("assay {} ({revision}{dirty}), {}, {}", run.build.version, run.build.profile, run.build.compiler)),
+        ("Build digest", run.build.digest.clone()),
+        ("Started", format::moment(&run.started)),
+        ("Finished", finished),
+        ("Gates it rests on", if gates.is_empty() { "none".into() } else { gates.join("; ") }),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.to_owned(), text(&value)))
+    .collect();
+    section("environment", "Environment").with(facts("Machine, build and moment", rows)).into()
+}
+
+pub(super) fn reproduce(data: &Data<'_>) -> Node {
+    let run = &data.record.run;
+    let set: String = run.scenario.set.iter().map(|(k, v)| format!(" --set {k}={v}")).collect();
+    let command = format!("cargo run --release -- scenario run {}{set}", run.plan.scenario);
+    section("reproduce", "How to reproduce it")
+        .with(element("pre").class("wrap").with(element("code").with(command)))
+        .with(
+            element("details")
+                .with(
+                    element("summary")
+                        .with("The scenario file ")
+                        .with(element("span").class("soft").with(format!("{} · SHA-256 {}", run.scenario.path, run.scenario.spec_digest.get(..12).unwrap_or_default()))),
+                )
+                .with(element("pre").with(element("code").with(run.scenario.text.as_str()))),
+        )
+        .into()
+}
