@@ -5,7 +5,7 @@
 //! digest of the line before it, so a changed, lost or reordered line is noticed.
 
 mod error;
-mod line;
+pub(super) mod line;
 mod load;
 mod summary;
 mod types;

@@ -162,6 +162,17 @@ fn apply(rule: &Rule, estimate: &Estimate) -> Side {
     }
 }
 
+/// The log ratios of the kept quads of one series, in run order.
+pub(super) fn kept_series(
+    plan: &Plan,
+    lines: &[Line],
+    point: usize,
+    arm: &str,
+    metric: Metric,
+) -> Vec<Launched> {
+    Facts::of(lines).series(plan, point, arm, metric).collect()
+}
+
 /// Recorded lines by what they are about.
 struct Facts<'a> {
     quads: Vec<&'a QuadLine>,
@@ -238,6 +249,22 @@ impl<'a> Facts<'a> {
             .filter(move |q| q.point == point && q.arm == arm && !is_dropped(q))
     }
 
+    /// The log ratio of every kept quad of a series.
+    fn series(
+        &self,
+        plan: &Plan,
+        point: usize,
+        arm: &str,
+        metric: Metric,
+    ) -> impl Iterator<Item = Launched> {
+        let place = plan.points[point];
+        self.kept(point, arm).filter_map(move |q| {
+            let [a1, b1, b2, a2] = q.samples.each_ref().map(|s| metric.of(s, place));
+            let quad = Quad { a1: a1?, b1: b1?, b2: b2?, a2: a2? };
+            Some(Launched { launch: q.launch, log_ratio: quad.log_ratio()? })
+        })
+    }
+
     fn fewest_kept(&self, plan: &Plan) -> usize {
         plan.series().map(|(point, arm)| self.kept(point, arm).count()).min().unwrap_or(0)
     }
@@ -255,15 +282,7 @@ impl<'a> Facts<'a> {
                 let data: Vec<Launched> = if metric.is_per_launch() {
                     self.per_launch(plan, arm)
                 } else {
-                    self.kept(point, arm)
-                        .take(quads)
-                        .filter_map(|q| {
-                            let [a1, b1, b2, a2] =
-                                q.samples.each_ref().map(|s| metric.of(s, place));
-                            let quad = Quad { a1: a1?, b1: b1?, b2: b2?, a2: a2? };
-                            Some(Launched { launch: q.launch, log_ratio: quad.log_ratio()? })
-                        })
-                        .collect()
+                    self.series(plan, point, arm, metric).take(quads).collect()
                 };
                 let Some(estimate) = estimate(&data, plan.looks.alpha_per_look()) else { continue };
                 let rules = plan

@@ -1,30 +1,50 @@
 //! Scenarios: a question about two or more arms, measured in quads and decided by a rule.
 //!
 //! `spec → plan → run → lines → verdict`: [`decide`] is a pure function of the [`Plan`] and the
-//! recorded [`Line`]s.
+//! recorded [`Line`]s; [`run_scenario`] is the only part that starts processes and reads clocks.
 
+mod bandwidth;
 mod decide;
+mod evidence;
+mod identity;
 mod lint;
 mod metric;
 mod plan;
+mod process;
 mod record;
 mod rule;
+mod run;
 mod sample;
+mod schedule;
 mod spec;
+mod store;
+mod worker;
 
 #[cfg(test)]
 mod decide_tests;
+#[cfg(test)]
+mod spec_tests;
+#[cfg(test)]
+pub(in crate::harness) mod testing;
 
+pub use bandwidth::ReadProbe;
 pub use decide::{Comparison, Verdict, decide, is_dropped};
+pub use evidence::{GateState, gate_state};
 pub use metric::{Metric, Point};
 pub use plan::Plan;
+pub use process::{WorkerCommand, WorkerError};
 pub use record::{
     ArmRecord, GateEvidence, SCENARIO_RECORD_VERSION, ScenarioFacts, ScenarioKind, ScenarioRecord,
     ScenarioRun, exit,
 };
 pub use rule::{AdmitWhen, At, Decision, Rule};
+pub use run::{RunEnd, RunError, RunRequest, Watch, run_scenario};
 pub use sample::{Launch, LaunchEnd, LaunchedArm, Line, QuadLine, Sample, Slot};
 pub use spec::{
     Arm, BASELINE, Block, Bound, ErrorRateSpec, Measure, ModelSpec, Profile, ScenarioFile,
     ScenarioSpec, Sweep, Workload, scenario_schema,
 };
+pub use store::{StoredRun, load_scenario_run};
+pub use worker::{Ask, Load, Loaded, ModelSource, Reply, serve};
+
+pub(in crate::harness) use identity::manifest_of;

@@ -1,13 +1,18 @@
 //! The recorded run of a scenario: `run.json` and `samples.jsonl`.
 
+use super::decide::kept_series;
 use super::spec::{Block, Bound, ErrorRateSpec};
 use super::{Decision, Line, Plan, Verdict, decide};
 use crate::backend::{DeviceKind, Policy};
 use crate::harness::records::{BuildRecord, MachineRecord};
 use crate::harness::spec::Track;
+use crate::harness::stats::{ErrorRates, LookPlan, error_rates};
 use crate::units::Exit;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// The seed of resampling: any fixed one, so that a report renders the same twice.
+const RESAMPLING_SEED: u64 = 1;
 
 /// Version of the record format. Older versions stay readable; newer ones are refused.
 pub const SCENARIO_RECORD_VERSION: u32 = 1;
@@ -111,6 +116,23 @@ impl ScenarioRun {
         }
         let reasons = self.run.refusals.iter().chain(&verdict.reasons).cloned().collect();
         Verdict { decision: Decision::Invalid, reasons, ..verdict }
+    }
+
+    /// Error rates resampled out of this run, where the scenario asks for them, or why there are
+    /// none.
+    pub fn error_rates(&self) -> Option<Result<ErrorRates, String>> {
+        let spec = self.run.scenario.error_rates.as_ref()?;
+        let plan = &self.run.plan;
+        let metric = plan.rules.first()?.ratio;
+        let (point, arm) = plan.series().next()?;
+        let series = kept_series(plan, &self.lines, point, arm, metric);
+        let looks = LookPlan {
+            quads_per_launch: spec.quads.first().copied().unwrap_or(1) / spec.launches.max(1),
+            quads: spec.quads.clone(),
+        };
+        let rates =
+            error_rates(&series, &looks, spec.pseudo_runs, spec.slowdown_ratio, RESAMPLING_SEED);
+        Some(rates.map_err(|e| e.to_string()))
     }
 
     /// The exit code of this decision.

@@ -24,7 +24,8 @@ pub(super) fn metrics(data: &Data<'_>) -> Node {
                     .find(|c| c.arm == name && c.metric == metric && c.point == *point);
                 let mut row = element("tr");
                 if arm == 0 {
-                    let place = if metric.is_per_launch() { String::new() } else { data.place(*point) };
+                    let place =
+                        if metric.is_per_launch() { String::new() } else { data.place(*point) };
                     let better =
                         if metric.higher_is_better() { "more is better" } else { "less is better" };
                     row = row.with(
@@ -32,7 +33,11 @@ pub(super) fn metrics(data: &Data<'_>) -> Node {
                             .attribute("scope", "rowgroup")
                             .attribute("rowspan", &data.arms().len().to_string())
                             .with(format!("{}{place}", metric.label()))
-                            .with(element("span").class("range soft").with(format!("{}, {better}", metric.unit()))),
+                            .with(
+                                element("span")
+                                    .class("range soft")
+                                    .with(format!("{}, {better}", metric.unit())),
+                            ),
                     );
                 }
                 rows.push(
@@ -140,7 +145,8 @@ pub(super) fn bound(data: &Data<'_>) -> Node {
                     if run.plan.arm(*slot, &quad.arm) != name {
                         continue;
                     }
-                    let speed = Metric::DecodeTokensPerSecond.of(sample, *point).unwrap_or(f64::NAN);
+                    let speed =
+                        Metric::DecodeTokensPerSecond.of(sample, *point).unwrap_or(f64::NAN);
                     fractions.push(speed / most);
                     bounds.push(most);
                 }
@@ -152,11 +158,13 @@ pub(super) fn bound(data: &Data<'_>) -> Node {
                 element("tr")
                     .with(element("td").with(format!("{name}{}", data.place(*point))))
                     .with(number(format::bytes(*bytes)))
-                    .with(number(format!("{} tokens/s", format::value(format::quantile(&bounds, 0.5)))))
-                    .with(
-                        number(element("b").with(q(0.5)))
-                            .with(element("span").class("range").with(format!("{} – {}", q(0.05), q(0.95)))),
-                    )
+                    .with(number(format!(
+                        "{} tokens/s",
+                        format::value(format::quantile(&bounds, 0.5))
+                    )))
+                    .with(number(element("b").with(q(0.5))).with(
+                        element("span").class("range").with(format!("{} – {}", q(0.05), q(0.95))),
+                    ))
                     .into(),
             );
         }
@@ -180,7 +188,9 @@ pub(super) fn quality(data: &Data<'_>) -> Node {
     let same = {
         let digests = |arm: &str| -> Option<Vec<String>> {
             data.record.lines.iter().find_map(|l| match l {
-                crate::harness::scenario::Line::Launch(l) => l.arms.get(arm).map(|a| a.tokens.clone()),
+                crate::harness::scenario::Line::Launch(l) => {
+                    l.arms.get(arm).map(|a| a.tokens.clone())
+                }
                 _ => None,
             })
         };

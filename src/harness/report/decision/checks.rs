@@ -5,9 +5,7 @@ use super::super::html::{Node, element, text};
 use super::super::page::{facts, number, section as page_section, table};
 use super::data::Data;
 use crate::harness::scenario::Line;
-use crate::harness::stats::{
-    ErrorRates, LAUNCH_EFFECT_P, MAX_DROPPED_SHARE, POWER, Proportion,
-};
+use crate::harness::stats::{ErrorRates, LAUNCH_EFFECT_P, MAX_DROPPED_SHARE, POWER, Proportion};
 
 pub(super) fn section(data: &Data<'_>) -> Node {
     page_section("method", "Method and checks")
@@ -39,9 +37,29 @@ fn summary(data: &Data<'_>) -> Node {
         format::percent(MAX_DROPPED_SHARE)
     );
     let mut rows: Vec<(String, Node)> = vec![
-        ("Looks".into(), text(&format!("decided at look {} of {} (after {} quads of each series)", verdict.looks, looks.len(), looks.join(", ")))),
-        ("Process launches".into(), text(&format!("{launches}, {} quads each; arms interleaved A B B A, all processes alive and idle between turns", run.plan.looks.quads_per_launch))),
-        ("Warm-up".into(), text(&format!("{} of every workload in every process, the last one recorded as the untimed run", format::plural(u64::from(run.plan.warmup), "untimed run")))),
+        (
+            "Looks".into(),
+            text(&format!(
+                "decided at look {} of {} (after {} quads of each series)",
+                verdict.looks,
+                looks.len(),
+                looks.join(", ")
+            )),
+        ),
+        (
+            "Process launches".into(),
+            text(&format!(
+                "{launches}, {} quads each; arms interleaved A B B A, all processes alive and idle between turns",
+                run.plan.looks.quads_per_launch
+            )),
+        ),
+        (
+            "Warm-up".into(),
+            text(&format!(
+                "{} of every workload in every process, the last one recorded as the untimed run",
+                format::plural(u64::from(run.plan.warmup), "untimed run")
+            )),
+        ),
         ("Quads dropped".into(), text(&dropped)),
         ("Clocks".into(), text(&clocks)),
     ];
@@ -58,12 +76,21 @@ fn ratios(data: &Data<'_>) -> Node {
             let strong = if l.p < LAUNCH_EFFECT_P { ", launches differ" } else { "" };
             format!("p = {}{strong}", format::p_value(l.p))
         });
-        let drift = format!("{} (p = {})", format::change(e.drift.total), format::p_value(e.drift.p));
+        let drift =
+            format!("{} (p = {})", format::change(e.drift.total), format::p_value(e.drift.p));
         let detectable = e.smallest_detectable();
-        let detectable =
-            if detectable.is_finite() { format!("±{}", format::percent(detectable.exp_m1())) } else { "none".into() };
+        let detectable = if detectable.is_finite() {
+            format!("±{}", format::percent(detectable.exp_m1()))
+        } else {
+            "none".into()
+        };
         element("tr")
-            .with(element("td").with(format!("{}: {}{}", c.arm, c.metric.label(), data.place(c.point))))
+            .with(element("td").with(format!(
+                "{}: {}{}",
+                c.arm,
+                c.metric.label(),
+                data.place(c.point)
+            )))
             .with(element("td").with(format!("{} {}", e.data, e.datum)))
             .with(number(launch))
             .with(number(format!("{:.3}", e.autocorrelation)))
@@ -94,18 +121,19 @@ fn error_rates(data: &Data<'_>) -> Node {
     };
     let row = |truth: String, p: [&Proportion; 3]| -> Node {
         let cell = |p: &Proportion| {
-            number(format::percent(p.share())).with(
-                element("span")
-                    .class("range")
-                    .with(format!("{} – {}", format::percent(p.lower), format::percent(p.upper))),
-            )
+            number(format::percent(p.share())).with(element("span").class("range").with(format!(
+                "{} – {}",
+                format::percent(p.lower),
+                format::percent(p.upper)
+            )))
         };
         element("tr").with(element("td").with(truth)).with_all(p.map(cell)).into()
     };
     let o = |o: &crate::harness::stats::Outcomes| [o.admitted, o.declined, o.inconclusive];
     let at = o(&rates.at_threshold);
     let slowed = o(&rates.slowed);
-    let head = [("", "truth"), ("number", "admitted"), ("number", "declined"), ("number", "inconclusive")];
+    let head =
+        [("", "truth"), ("number", "admitted"), ("number", "declined"), ("number", "inconclusive")];
     let rows = vec![
         row("ratio at the threshold (admitted, declined: errors)".into(), at.each_ref()),
         row(

@@ -88,7 +88,9 @@ impl<'a> Data<'a> {
                 .lines
                 .iter()
                 .filter_map(|l| match l {
-                    Line::LaunchEnd(end) => end.host_bytes.get(name).map(|b| metric.shown(*b as f64)),
+                    Line::LaunchEnd(end) => {
+                        end.host_bytes.get(name).map(|b| metric.shown(*b as f64))
+                    }
                     _ => None,
                 })
                 .collect()

@@ -22,7 +22,8 @@ pub(super) fn section(data: &Data<'_>) -> Node {
             continue;
         }
         if data.record.run.plan.points.len() > 1 {
-            section = section.with(element("h3").with(data.record.run.plan.points[point].to_string()));
+            section =
+                section.with(element("h3").with(data.record.run.plan.points[point].to_string()));
         }
         let mut plots = element("div")
             .class("plots")
@@ -33,7 +34,8 @@ pub(super) fn section(data: &Data<'_>) -> Node {
                 data.quads.iter().copied().filter(|q| q.point == point && q.arm == arm).collect();
             plots = plots.with(ratios(data, metric, point, arm, &quads));
         }
-        let quads: Vec<&QuadLine> = data.quads.iter().copied().filter(|q| q.point == point).collect();
+        let quads: Vec<&QuadLine> =
+            data.quads.iter().copied().filter(|q| q.point == point).collect();
         section = section.with(plots.with(bandwidth(&quads)));
     }
     section.into()
@@ -51,24 +53,29 @@ fn distribution(data: &Data<'_>, metric: Metric, timed: &[Timed]) -> Node {
         "{}: every kept sample, one strip per arm; the stroke is the median.",
         capital(metric.label())
     );
-    draw(&format!("Distribution of {name} by arm"), &caption, (WIDTH, (bottom as u32 + 90) / 2), |c| {
-        c.axis_x(&scale, 10, bottom, &name);
-        for (arm, arm_name) in arms.iter().enumerate() {
-            let middle = 20 + row * arm as i32 + 88;
-            c.text(arm_name, (30, middle - 62), Anchor::Start, INK);
-            let color = data.color(arm_name);
-            let mut values: Vec<f64> = Vec::new();
-            for t in kept().filter(|t| t.arm == arm) {
-                // A fixed low-discrepancy sequence spreads overlapping dots.
-                let jitter = (values.len() as f64 * 0.618_033_988_75).fract() - 0.5;
-                c.dot((scale.at(t.value), middle + (jitter * 62.0) as i32), 6, color, 0.45);
-                values.push(t.value);
+    draw(
+        &format!("Distribution of {name} by arm"),
+        &caption,
+        (WIDTH, (bottom as u32 + 90) / 2),
+        |c| {
+            c.axis_x(&scale, 10, bottom, &name);
+            for (arm, arm_name) in arms.iter().enumerate() {
+                let middle = 20 + row * arm as i32 + 88;
+                c.text(arm_name, (30, middle - 62), Anchor::Start, INK);
+                let color = data.color(arm_name);
+                let mut values: Vec<f64> = Vec::new();
+                for t in kept().filter(|t| t.arm == arm) {
+                    // A fixed low-discrepancy sequence spreads overlapping dots.
+                    let jitter = (values.len() as f64 * 0.618_033_988_75).fract() - 0.5;
+                    c.dot((scale.at(t.value), middle + (jitter * 62.0) as i32), 6, color, 0.45);
+                    values.push(t.value);
+                }
+                values.sort_unstable_by(f64::total_cmp);
+                let median = scale.at(format::quantile(&values, 0.5));
+                c.line((median, middle - 42), (median, middle + 42), INK, 4);
             }
-            values.sort_unstable_by(f64::total_cmp);
-            let median = scale.at(format::quantile(&values, 0.5));
-            c.line((median, middle - 42), (median, middle + 42), INK, 4);
-        }
-    })
+        },
+    )
 }
 
 /// Samples in the order they were measured.
@@ -100,7 +107,13 @@ fn run_order(data: &Data<'_>, metric: Metric, timed: &[Timed]) -> Node {
     })
 }
 
-fn launches(c: &mut Canvas<'_>, x: &Scale, order: impl Iterator<Item = u32>, top: i32, bottom: i32) {
+fn launches(
+    c: &mut Canvas<'_>,
+    x: &Scale,
+    order: impl Iterator<Item = u32>,
+    top: i32,
+    bottom: i32,
+) {
     let mut previous = None;
     for (i, launch) in order.enumerate() {
         if previous.is_some_and(|p| p != launch) {
@@ -115,7 +128,8 @@ fn launches(c: &mut Canvas<'_>, x: &Scale, order: impl Iterator<Item = u32>, top
 fn ratios(data: &Data<'_>, metric: Metric, point: usize, arm: &str, quads: &[&QuadLine]) -> Node {
     let place = data.record.run.plan.points[point];
     let ratio = |q: &QuadLine| {
-        let [a1, b1, b2, a2] = q.samples.each_ref().map(|s| metric.of(s, place).unwrap_or(f64::NAN));
+        let [a1, b1, b2, a2] =
+            q.samples.each_ref().map(|s| metric.of(s, place).unwrap_or(f64::NAN));
         Quad { a1, b1, b2, a2 }.log_ratio().map(f64::exp)
     };
     let comparison: Option<&Comparison> = data
@@ -131,7 +145,8 @@ fn ratios(data: &Data<'_>, metric: Metric, point: usize, arm: &str, quads: &[&Qu
         .flatten()
         .collect();
     let x = Scale::over([0.0, quads.len() as f64 - 1.0].into_iter(), LEFT, RIGHT);
-    let values = quads.iter().filter_map(|q| ratio(q)).chain(thresholds.iter().copied()).chain([1.0]);
+    let values =
+        quads.iter().filter_map(|q| ratio(q)).chain(thresholds.iter().copied()).chain([1.0]);
     let y = Scale::over(values, bottom, 60);
     let color = data.color(arm);
     let caption = format!(
@@ -163,7 +178,8 @@ fn ratios(data: &Data<'_>, metric: Metric, point: usize, arm: &str, quads: &[&Qu
 /// The bandwidth readings inside every quad.
 fn bandwidth(quads: &[&QuadLine]) -> Node {
     let bottom = 420;
-    let readings = |q: &QuadLine| q.bandwidth_bytes_per_second.iter().map(|b| b / 1e9).collect::<Vec<_>>();
+    let readings =
+        |q: &QuadLine| q.bandwidth_bytes_per_second.iter().map(|b| b / 1e9).collect::<Vec<_>>();
     let x = Scale::over([0.0, quads.len() as f64 - 1.0].into_iter(), LEFT, RIGHT);
     let y = Scale::over(quads.iter().flat_map(|q| readings(q)), bottom, 60).starting_at(0.0);
     let dropped = quads.iter().filter(|q| is_dropped(q)).count() as u64;
@@ -178,7 +194,8 @@ fn bandwidth(quads: &[&QuadLine]) -> Node {
             let color = if is_dropped(quad) { BAD } else { GOOD };
             let at = x.at(i as f64);
             let values = readings(quad);
-            let (low, high) = values.iter().fold((f64::MAX, f64::MIN), |(l, h), v| (l.min(*v), h.max(*v)));
+            let (low, high) =
+                values.iter().fold((f64::MAX, f64::MIN), |(l, h), v| (l.min(*v), h.max(*v)));
             c.line((at, y.at(low)), (at, y.at(high)), color, 2);
             for v in values {
                 c.dot((at, y.at(v)), 5, color, 0.7);

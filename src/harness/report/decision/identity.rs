@@ -4,14 +4,15 @@ use super::super::format;
 use super::super::html::{Node, element, text};
 use super::super::page::{facts, section, table};
 use super::data::Data;
-use crate::engine::manifest::{Manifest, compare};
+use crate::engine::manifest::compare;
+use crate::harness::scenario::manifest_of;
 
 /// The field-level difference of every candidate's manifest from the baseline's.
 pub(super) fn difference(data: &Data<'_>) -> Node {
     let run = &data.record.run;
     let arms = data.arms();
     let manifest =
-        |arm: &str| run.arms.get(arm).and_then(|a| Manifest::from_json(&a.manifest).ok());
+        |arm: &str| run.arms.get(arm).and_then(|a| manifest_of(&a.manifest));
     let allowed: Vec<String> = run.scenario.differs_in.iter().map(|b| b.name().to_string()).collect();
     let allowed = if allowed.is_empty() { "nothing".to_owned() } else { allowed.join(", ") };
     let mut body = section("identity", "What differs between the arms")

@@ -7,6 +7,9 @@ mod figures;
 mod identity;
 mod top;
 
+#[cfg(test)]
+mod tests;
+
 use super::format;
 use super::html::{Node, element};
 use super::page::page;

@@ -10,9 +10,8 @@ use crate::harness::stats::Side;
 
 pub(super) fn verdict(data: &Data<'_>) -> Node {
     let decision = data.verdict.decision;
-    let mut row = element("div")
-        .class("verdict-row")
-        .with(element("p").class("word").with(word(decision)));
+    let mut row =
+        element("div").class("verdict-row").with(element("p").class("word").with(word(decision)));
     if let Some(c) = data.headline() {
         row = row.with(headline(data, c));
     }
@@ -29,8 +28,8 @@ pub(super) fn verdict(data: &Data<'_>) -> Node {
         Decision::Inconclusive => "After the last look the interval still contains a threshold.",
         Decision::Invalid => "The measurement cannot be used; nothing is said about the ratio.",
     });
-    let reasons = element("ul")
-        .with_all(data.verdict.reasons.iter().map(|r| element("li").with(r.as_str())));
+    let reasons =
+        element("ul").with_all(data.verdict.reasons.iter().map(|r| element("li").with(r.as_str())));
     let rules: Vec<String> = data.record.run.plan.rules.iter().map(|r| format!("{r}")).collect();
     element("section")
         .class(&format!("verdict {decision}"))
@@ -39,7 +38,9 @@ pub(super) fn verdict(data: &Data<'_>) -> Node {
         .with(meaning)
         .with(element("p").with(element("b").with("Rule: ")).with(rules.join("; and ")))
         .with(ruler(data))
-        .with(element("details").with(element("summary").with("How the rule came out")).with(reasons))
+        .with(
+            element("details").with(element("summary").with("How the rule came out")).with(reasons),
+        )
         .into()
 }
 
@@ -112,11 +113,18 @@ fn ruler(data: &Data<'_>) -> Node {
             let name = format!("{} {}{}", c.arm, c.metric.label(), data.place(c.point));
             canvas.text(&name, (left, y - 34), Anchor::Start, INK);
             if e.lower.is_finite() {
-                canvas.bar((scale.at(e.lower.exp()), y - 9), (scale.at(e.upper.exp()), y + 9), color, 0.35);
+                canvas.bar(
+                    (scale.at(e.lower.exp()), y - 9),
+                    (scale.at(e.upper.exp()), y + 9),
+                    color,
+                    0.35,
+                );
             }
             canvas.dot((scale.at(e.log_ratio.exp()), y), 12, color, 1.0);
             for (rule, _) in &c.rules {
-                for (threshold, towards) in [(rule.lower_bound_at_least, 1), (rule.upper_bound_at_most, -1)] {
+                for (threshold, towards) in
+                    [(rule.lower_bound_at_least, 1), (rule.upper_bound_at_most, -1)]
+                {
                     let Some(t) = threshold else { continue };
                     let x = scale.at(t);
                     canvas.line((x, y - 24), (x, y + 24), INK, 5);
