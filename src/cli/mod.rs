@@ -11,7 +11,9 @@ mod failure;
 mod kernels;
 mod model;
 mod model_args;
+mod report;
 mod root;
+mod scenario;
 
 pub(crate) use console::Console;
 pub(crate) use failure::{Failure, OrExit};

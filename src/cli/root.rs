@@ -1,6 +1,6 @@
 //! The root of the command line: global flags, dispatch, exit codes.
 
-use super::{Console, Failure, complete, doctor, kernels, model};
+use super::{Console, Failure, complete, doctor, kernels, model, report, scenario};
 use crate::units::Exit;
 use clap::{Args, ColorChoice, Parser, Subcommand};
 use std::process::ExitCode;
@@ -18,6 +18,10 @@ macro_rules! commands {
 }
 
 commands! {
+    /// List, show, check and run scenarios
+    Scenario = scenario,
+    /// Render and check reports
+    Report = report,
     /// Say what a checkpoint is: dimensions, weights, descriptor
     Model = model,
     /// List the CUDA kernels, or compile them without a GPU

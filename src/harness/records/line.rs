@@ -14,7 +14,10 @@ pub(in crate::harness) fn origin(run_id: &str) -> String {
 }
 
 /// A record as a line with its line end.
-pub(in crate::harness) fn encode(record: &impl Serialize, previous: &str) -> serde_json::Result<String> {
+pub(in crate::harness) fn encode(
+    record: &impl Serialize,
+    previous: &str,
+) -> serde_json::Result<String> {
     let mut value = serde_json::to_value(record)?;
     if let Value::Object(fields) = &mut value {
         fields.insert(PREVIOUS.to_owned(), previous.into());
@@ -28,7 +31,10 @@ pub(in crate::harness) fn link(line: &str) -> String {
 }
 
 /// A record from a line that follows a line with the digest `previous`.
-pub(in crate::harness) fn decode<T: DeserializeOwned>(line: &str, previous: &str) -> Result<T, String> {
+pub(in crate::harness) fn decode<T: DeserializeOwned>(
+    line: &str,
+    previous: &str,
+) -> Result<T, String> {
     let value: Value =
         serde_json::from_str(line).map_err(|e| format!("the line is no JSON: {e}"))?;
     if value.get(PREVIOUS).and_then(Value::as_str) != Some(previous) {

@@ -20,6 +20,12 @@ pub struct GateRun {
 }
 
 impl GateRun {
+    /// A run from parts that were not read from a run folder (a committed report).
+    pub fn from_parts(run: RunRecord, trials: Vec<TrialRecord>) -> GateRun {
+        let last_line = run.last_line.clone().unwrap_or_default();
+        GateRun { folder: PathBuf::new(), run, trials, torn_bytes: 0, whole_bytes: 0, last_line }
+    }
+
     /// Whether the run was finished.
     pub fn is_complete(&self) -> bool {
         self.run.finished.is_some()

@@ -46,6 +46,18 @@ fn escape(content: &str, out: &mut String) {
     }
 }
 
+/// Escaped text in which words between backticks are set as code.
+pub(super) fn prose(content: &str) -> Node {
+    let parts: Vec<&str> = content.split('`').collect();
+    if parts.len() % 2 == 0 {
+        return text(content);
+    }
+    let part = |(i, part): (usize, &&str)| -> Node {
+        if i % 2 == 0 { text(part) } else { element("code").with(*part).into() }
+    };
+    parts.iter().enumerate().map(part).collect()
+}
+
 impl From<Element> for Node {
     fn from(element: Element) -> Node {
         element.finish()
@@ -130,6 +142,13 @@ mod tests {
         let node: Node = element("td").attribute("title", hostile).with(hostile).into();
         let expected = "&lt;/title&gt;&lt;img src=x onerror=&quot;alert(&#39;&amp;&#39;)&quot;&gt;\u{fffd}\u{fffd}";
         assert_eq!(node.into_string(), format!("<td title=\"{expected}\">{expected}</td>"));
+    }
+
+    #[test]
+    fn backticks_set_code() {
+        let node = prose("is `f32` <fast>?");
+        assert_eq!(node.into_string(), "is <code>f32</code> &lt;fast&gt;?");
+        assert_eq!(prose("a ` b"), text("a ` b"));
     }
 
     #[test]

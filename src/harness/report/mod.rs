@@ -1,9 +1,17 @@
 //! Reports: self-contained HTML pages, a pure function of records and verdicts.
+//!
+//! Pages need no network and no script. Every string from a file or a model is escaped by
+//! construction (`html`), and a page renders to the same bytes from the same record.
 
 mod decision;
 mod format;
+mod gates;
 mod html;
+mod index;
 mod page;
 mod plot;
+mod store;
 
 pub use decision::render_decision;
+pub use gates::render_gate_run;
+pub use store::{Checked, ReportError, check_reports, render_report, write_report};

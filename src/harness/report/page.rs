@@ -1,6 +1,6 @@
 //! The frame of every page: no script, no request, one inline style sheet.
 
-use super::html::{Element, Node, element, text};
+use super::html::{Element, Node, element, prose, text};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -8,7 +8,7 @@ const STYLE: &str = include_str!("style.css");
 pub(super) fn page(title: &str, kicker: Node, heading: &str, body: Node, foot: Node) -> String {
     let header = element("header")
         .with(element("p").class("kicker").with(kicker))
-        .with(element("h1").with(heading));
+        .with(element("h1").with(prose(heading)));
     let main = element("main").attribute("id", "content").with(body);
     let head: Node = [
         meta("viewport", "width=device-width, initial-scale=1"),

@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn a_reading_is_a_plausible_bandwidth() {
         let reading = ReadProbe::new(2).bytes_per_second();
-        // From a slow single-board computer to a large server.
-        assert!((2e8..5e12).contains(&reading), "{reading:e}");
+        // From an unoptimised build on a busy machine to a large server.
+        assert!((1e6..5e12).contains(&reading), "{reading:e}");
     }
 }

@@ -5,12 +5,14 @@
 
 mod bandwidth;
 mod decide;
+mod discover;
 mod evidence;
 mod identity;
 mod lint;
 mod metric;
 mod plan;
 mod process;
+mod profile;
 mod record;
 mod rule;
 mod run;
@@ -29,10 +31,12 @@ pub(in crate::harness) mod testing;
 
 pub use bandwidth::ReadProbe;
 pub use decide::{Comparison, Verdict, decide, is_dropped};
+pub use discover::{SCENARIOS, scenarios};
 pub use evidence::{GateState, gate_state};
 pub use metric::{Metric, Point};
 pub use plan::Plan;
 pub use process::{WorkerCommand, WorkerError};
+pub use profile::model_source;
 pub use record::{
     ArmRecord, GateEvidence, SCENARIO_RECORD_VERSION, ScenarioFacts, ScenarioKind, ScenarioRecord,
     ScenarioRun, exit,

@@ -1,7 +1,7 @@
 //! The runner's side of a worker process.
 
-use super::worker::{Ask, Load, Loaded, Reply};
 use super::Sample;
+use super::worker::{Ask, Load, Loaded, Reply};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

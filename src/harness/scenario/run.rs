@@ -77,7 +77,9 @@ pub fn run_scenario(
 ) -> Result<RunEnd, RunError> {
     let fresh = record(request);
     let (store, content) = match earlier {
-        None => (Store::create(request.out, &fresh)?, ScenarioRun { run: fresh, lines: Vec::new() }),
+        None => {
+            (Store::create(request.out, &fresh)?, ScenarioRun { run: fresh, lines: Vec::new() })
+        }
         Some(stored) => {
             resumable(&stored, &fresh)?;
             let (store, mut content) = Store::resume(stored)?;
@@ -90,8 +92,8 @@ pub fn run_scenario(
     let mut runner = Runner { request, store, content, probe };
     loop {
         let run = &runner.content.run;
-        let decided = !run.refusals.is_empty()
-            || decide(&run.plan, &runner.content.lines, false).is_some();
+        let decided =
+            !run.refusals.is_empty() || decide(&run.plan, &runner.content.lines, false).is_some();
         if decided {
             break;
         }
@@ -171,7 +173,8 @@ fn resumable(stored: &StoredRun, fresh: &ScenarioRecord) -> Result<(), RunError>
         "the build has changed"
     } else if !old.machine.is_like(&fresh.machine) {
         "this is another machine"
-    } else if (old.scenario.device, &old.scenario.set) != (fresh.scenario.device, &fresh.scenario.set)
+    } else if (old.scenario.device, &old.scenario.set)
+        != (fresh.scenario.device, &fresh.scenario.set)
         || old.scenario.model != fresh.scenario.model
     {
         "device, model or --set values differ"
@@ -248,8 +251,9 @@ impl Runner<'_> {
                 host_bytes.insert(arm, bytes);
             }
         }
-        let throttle_events =
-            throttled_before.zip(throttle_events()).map(|(before, after)| after.saturating_sub(before));
+        let throttle_events = throttled_before
+            .zip(throttle_events())
+            .map(|(before, after)| after.saturating_sub(before));
         self.append(Line::LaunchEnd(LaunchEnd { launch: next.launch, host_bytes, throttle_events }))
     }
 

@@ -21,7 +21,8 @@ pub(super) fn next_launch(plan: &Plan, lines: &[Line]) -> Option<NextLaunch> {
     let fewest = kept.iter().copied().min()?;
     let look = plan.looks.quads.iter().position(|wanted| fewest < *wanted)?;
     let wanted = plan.looks.quads[look];
-    let starts = || lines.iter().filter_map(|l| if let Line::Launch(l) = l { Some(l) } else { None });
+    let starts =
+        || lines.iter().filter_map(|l| if let Line::Launch(l) = l { Some(l) } else { None });
     let slow = starts().next().is_some_and(|l| l.start_ms > SLOW_START_MS);
     let per_launch = plan.looks.quads_per_launch << if slow { look } else { 0 };
     Some(NextLaunch {
@@ -34,7 +35,9 @@ pub(super) fn next_launch(plan: &Plan, lines: &[Line]) -> Option<NextLaunch> {
 pub(super) fn kept(lines: &[Line], point: usize, arm: &str) -> usize {
     lines
         .iter()
-        .filter(|l| matches!(l, Line::Quad(q) if q.point == point && q.arm == arm && !is_dropped(q)))
+        .filter(
+            |l| matches!(l, Line::Quad(q) if q.point == point && q.arm == arm && !is_dropped(q)),
+        )
         .count()
 }
 

@@ -104,7 +104,8 @@ pub fn load_scenario_run(folder: &Path) -> Result<StoredRun, RecordError> {
     let path = folder.join(SAMPLES);
     let bytes = std::fs::read(&path).map_err(reading(&path))?;
     let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
-    let wrong = |line: usize, message: String| RecordError::Line { path: path.clone(), line, message };
+    let wrong =
+        |line: usize, message: String| RecordError::Line { path: path.clone(), line, message };
     let text = std::str::from_utf8(&bytes[..whole])
         .map_err(|_| wrong(1, "the file is not UTF-8".to_owned()))?;
     let mut previous = line::origin(&run.run_id);

@@ -128,16 +128,19 @@ impl LoadedArm {
             threads: Some(load.threads),
             ..EngineOptions::with_policy(load.policy)
         };
-        let engine = Engine::new(Arc::new(descriptor), &weights, &options)
-            .map_err(|e| e.to_string())?;
+        let engine =
+            Engine::new(Arc::new(descriptor), &weights, &options).map_err(|e| e.to_string())?;
         let sequence = engine.sequence().map_err(|e| e.to_string())?;
         let prompts = load
             .points
             .iter()
             .map(|p| prompt(load.prompt_seed, p.prompt_tokens, engine.descriptor().vocab))
             .collect();
-        let bytes_per_token =
-            load.points.iter().map(|p| bytes_per_token(engine.descriptor(), &weights, *p)).collect();
+        let bytes_per_token = load
+            .points
+            .iter()
+            .map(|p| bytes_per_token(engine.descriptor(), &weights, *p))
+            .collect();
         let manifest =
             Execution::of(&engine, weights.source(), checkpoint.as_ref(), load.threads).manifest();
         let mut arm = LoadedArm { engine, sequence, points: load.points, prompts };
@@ -166,10 +169,8 @@ impl LoadedArm {
         let first = Instant::now();
         for _ in 0..place.decode_tokens {
             tokens.push(token);
-            let output = self
-                .engine
-                .decode(&mut self.sequence, token, RowWant::Greedy)
-                .map_err(explain)?;
+            let output =
+                self.engine.decode(&mut self.sequence, token, RowWant::Greedy).map_err(explain)?;
             token = output.greedy().ok_or("the engine gave no token")?;
         }
         let end = Instant::now();
@@ -203,9 +204,9 @@ fn digest(tokens: &[u32]) -> String {
 /// the decode.
 fn bytes_per_token(descriptor: &Descriptor, weights: &WeightSet, point: Point) -> u64 {
     use crate::descriptor::RoleName;
-    let head_is_embedding = weights.ties().any(|(a, b)| {
-        [a, b].contains(&RoleName::LmHead) && [a, b].contains(&RoleName::Embed)
-    });
+    let head_is_embedding = weights
+        .ties()
+        .any(|(a, b)| [a, b].contains(&RoleName::LmHead) && [a, b].contains(&RoleName::Embed));
     let stored: usize = weights
         .iter()
         .filter(|(role, ..)| *role != RoleName::Embed || head_is_embedding)

@@ -11,14 +11,16 @@ use crate::harness::scenario::manifest_of;
 pub(super) fn difference(data: &Data<'_>) -> Node {
     let run = &data.record.run;
     let arms = data.arms();
-    let manifest =
-        |arm: &str| run.arms.get(arm).and_then(|a| manifest_of(&a.manifest));
-    let allowed: Vec<String> = run.scenario.differs_in.iter().map(|b| b.name().to_string()).collect();
+    let manifest = |arm: &str| run.arms.get(arm).and_then(|a| manifest_of(&a.manifest));
+    let allowed: Vec<String> =
+        run.scenario.differs_in.iter().map(|b| b.name().to_string()).collect();
     let allowed = if allowed.is_empty() { "nothing".to_owned() } else { allowed.join(", ") };
     let mut body = section("identity", "What differs between the arms")
         .with(element("p").with(format!("The manifests may differ in: {allowed}.")));
     let Some(baseline) = manifest(&run.plan.baseline) else {
-        return body.with(element("p").with("No manifest was recorded: no arm was launched.")).into();
+        return body
+            .with(element("p").with("No manifest was recorded: no arm was launched."))
+            .into();
     };
     let shown = |v: &Option<crate::units::Canonical>| {
         v.as_ref().map_or("absent".to_owned(), |v| v.encode().trim_matches('"').to_owned())
@@ -29,12 +31,23 @@ pub(super) fn difference(data: &Data<'_>) -> Node {
         let mut rows: Vec<Node> = Vec::new();
         for block in found.blocks.iter().filter(|b| !b.equal()) {
             for field in &block.fields {
-                let cells = [block.name.to_string(), field.path.clone(), shown(&field.left), shown(&field.right)];
-                rows.push(element("tr").with_all(cells.map(|c| element("td").class("field").with(c))).into());
+                let cells = [
+                    block.name.to_string(),
+                    field.path.clone(),
+                    shown(&field.left),
+                    shown(&field.right),
+                ];
+                rows.push(
+                    element("tr")
+                        .with_all(cells.map(|c| element("td").class("field").with(c)))
+                        .into(),
+                );
             }
         }
         let options = |name: &str| {
-            run.arms.get(name).map_or(String::new(), |a| format!("policy {}, {}", a.policy, format::plural(a.threads as u64, "thread")))
+            run.arms.get(name).map_or(String::new(), |a| {
+                format!("policy {}, {}", a.policy, format::plural(a.threads as u64, "thread"))
+            })
         };
         body = body.with(element("p").with(format!(
             "{} runs {}; {arm} runs {}.",
@@ -46,7 +59,14 @@ pub(super) fn difference(data: &Data<'_>) -> Node {
         body = if rows.is_empty() {
             body.with(element("p").with("No compared field of the manifests differs."))
         } else {
-            body.with(table(&format!("Every compared field that differs: {}", format::plural(rows.len() as u64, "field")), &head, rows))
+            body.with(table(
+                &format!(
+                    "Every compared field that differs: {}",
+                    format::plural(rows.len() as u64, "field")
+                ),
+                &head,
+                rows,
+            ))
         };
         let equal: Vec<String> = found
             .blocks
@@ -54,7 +74,9 @@ pub(super) fn difference(data: &Data<'_>) -> Node {
             .filter(|b| b.equal())
             .map(|b| format!("{} {}", b.name, b.left_id.short()))
             .collect();
-        body = body.with(element("p").class("small soft").with(format!("Equal blocks: {}.", equal.join(", "))));
+        body = body.with(
+            element("p").class("small soft").with(format!("Equal blocks: {}.", equal.join(", "))),
+        );
     }
     body.into()
 }
@@ -88,10 +110,23 @@ pub(super) fn environment(data: &Data<'_>) -> Node {
         ("Instruction sets", machine.instruction_sets.join(", ")),
         ("Processors usable", machine.usable_processors.to_string()),
         ("Memory", machine.memory_bytes.map_or_else(unavailable, format::bytes)),
-        ("Read bandwidth, median", if bandwidth.is_empty() { unavailable() } else { format::gigabytes_per_second(format::quantile(&bandwidth, 0.5)) }),
+        (
+            "Read bandwidth, median",
+            if bandwidth.is_empty() {
+                unavailable()
+            } else {
+                format::gigabytes_per_second(format::quantile(&bandwidth, 0.5))
+            },
+        ),
         ("System", machine.system.clone().unwrap_or_else(unavailable)),
         ("Kernel", machine.kernel.clone().unwrap_or_else(unavailable)),
-        ("Build", format!("assay {} ({revision}{dirty}), {}, {}", run.build.version, run.build.profile, run.build.compiler)),
+        (
+            "Build",
+            format!(
+                "assay {} ({revision}{dirty}), {}, {}",
+                run.build.version, run.build.profile, run.build.compiler
+            ),
+        ),
         ("Build digest", run.build.digest.clone()),
         ("Started", format::moment(&run.started)),
         ("Finished", finished),
@@ -111,11 +146,13 @@ pub(super) fn reproduce(data: &Data<'_>) -> Node {
         .with(element("pre").class("wrap").with(element("code").with(command)))
         .with(
             element("details")
-                .with(
-                    element("summary")
-                        .with("The scenario file ")
-                        .with(element("span").class("soft").with(format!("{} · SHA-256 {}", run.scenario.path, run.scenario.spec_digest.get(..12).unwrap_or_default()))),
-                )
+                .with(element("summary").with("The scenario file ").with(
+                    element("span").class("soft").with(format!(
+                        "{} · SHA-256 {}",
+                        run.scenario.path,
+                        run.scenario.spec_digest.get(..12).unwrap_or_default()
+                    )),
+                ))
                 .with(element("pre").with(element("code").with(run.scenario.text.as_str()))),
         )
         .into()

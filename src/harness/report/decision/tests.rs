@@ -98,24 +98,3 @@ fn a_run_without_samples_still_has_a_page() {
     assert!(page.contains("<p class=\"word\">Invalid</p>"));
     assert!(page.contains("expected admit"));
 }
-
-#[test]
-fn zz_preview() {
-    use crate::units::SplitMix64;
-    let mut rng = SplitMix64::new(3);
-    let noise: Vec<f64> = (0..100).map(|_| 1.0 + 0.05 * (rng.next_unit() - 0.5)).collect();
-    for (name, ratio, n) in [("admit", 1.4, 20), ("decline", 1.05, 20), ("open", 1.25, 80)] {
-        let mut l = lines(n, |i| ratio * noise[i]);
-        if let Some(Line::Quad(q)) = l.get_mut(3) {
-            q.bandwidth_bytes_per_second[1] *= 1.3;
-        }
-        let mut r = record(
-            "May `reference` stay the default on the CPU: does it decode at least 0.95 times as fast as `f32`?",
-            l,
-        );
-        if name == "admit" {
-            r.lines.extend(lines(25, |i| ratio * noise[i]).into_iter().skip(28));
-        }
-        std::fs::write(format!("/tmp/w/preview-{name}.html"), render_decision(&r)).unwrap();
-    }
-}

@@ -3,7 +3,7 @@
 use super::super::format;
 use super::super::html::{Node, element, text};
 use super::super::page::tag;
-use super::super::plot::{Anchor, BAD, GOOD, INK, OPEN, Scale, draw};
+use super::super::plot::{Anchor, BAD, GOOD, INK, LINE, OPEN, SOFT, Scale, draw};
 use super::data::Data;
 use crate::harness::scenario::{Comparison, Decision};
 use crate::harness::stats::Side;
@@ -95,10 +95,16 @@ fn ruler(data: &Data<'_>) -> Node {
     let label = "Confidence intervals of the ratio against the thresholds of the rule";
     let caption = "Ratio candidate / baseline: dot and bar are estimate and interval, the upright stroke is the threshold; the tick says on which side the interval must lie.";
     draw(label, caption, (550, height), |canvas| {
-        canvas.axis_x(&scale, 0, bottom, "");
-        canvas.line((scale.at(1.0), 0), (scale.at(1.0), bottom), INK, 2);
+        for (x, label) in scale.ticks() {
+            canvas.text(&label, (x, bottom + 24), Anchor::Middle, SOFT);
+        }
         for (i, c) in ruled.iter().enumerate() {
             let y = 92 * i as i32 + 58;
+            // Grid lines stay out of the line of the name.
+            for (x, _) in scale.ticks() {
+                canvas.line((x, y - 16), (x, y + 32), LINE, 2);
+            }
+            canvas.line((scale.at(1.0), y - 16), (scale.at(1.0), y + 32), SOFT, 2);
             let e = &c.estimate;
             let side = c.rules.iter().map(|r| r.1).max_by_key(|s| match s {
                 Side::Above => 0,

@@ -1,0 +1,61 @@
+//! `assay scenario show`.
+
+use super::super::{Console, Failure};
+use crate::backend::DeviceKind;
+use crate::harness::scenario::{Plan, model_source};
+use crate::units::Exit;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// Which scenario to show
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  assay scenario show cpu-decode")]
+pub(super) struct Args {
+    /// A name or a file
+    #[arg(value_name = "SCENARIO")]
+    scenario: String,
+}
+
+/// Prints the question, the plan and the rule.
+pub(super) fn run(args: &Args, console: &Console) -> Result<Exit, Failure> {
+    let file = &super::selected(std::slice::from_ref(&args.scenario))?[0];
+    let plan = Plan::of(file);
+    if console.json() {
+        console.product_json(&plan)?;
+        return Ok(Exit::Success);
+    }
+    let mut text = format!("{}\n{}\n\n", file.name(), file.question());
+    let mut line = |name: &str, value: String| {
+        writeln!(text, "{name:<12}{value}").expect("writing to a string");
+    };
+    let device = DeviceKind::Cpu;
+    line("profile", device.to_string());
+    match model_source(file, device, &BTreeMap::new()) {
+        Ok(model) => line("model", format!("{model:?}")),
+        Err(e) => line("model", format!("not available: {}", e.message)),
+    }
+    for (name, arm) in file.arms() {
+        let policy = arm.policy.map_or("default".into(), |p| p.to_string());
+        let threads = arm.threads.map_or("every processor".into(), |t| t.to_string());
+        line("arm", format!("{name}: policy {policy}, threads {threads}"));
+    }
+    for point in &plan.points {
+        line("workload", point.to_string());
+    }
+    let looks: Vec<String> = plan.looks.quads.iter().map(usize::to_string).collect();
+    line(
+        "quads",
+        format!("{} (looks), {} per launch", looks.join(", "), plan.looks.quads_per_launch),
+    );
+    for rule in &plan.rules {
+        line("admit when", rule.to_string());
+    }
+    if let Some(expected) = file.spec.expect_decision.get(&device) {
+        line("expected", expected.to_string());
+    }
+    line("gates", file.spec.gates.join(", "));
+    console.product(&text)?;
+    Ok(Exit::Success)
+}

@@ -1,0 +1,122 @@
+//! Scenario files that are right, and one of every kind that is wrong, with its message.
+
+use super::*;
+use std::path::Path;
+
+const GOOD: &str = "\
+scenario: example
+question: Is it faster?
+track: performance
+gates: [chunk-consistency]
+profiles:
+  cpu: { model: { synth: ../descriptors/tiny.json, seed: 18446744073709551615 } }
+workload: { prompt_tokens: 8, decode_tokens: 4 }
+arms:
+  baseline: { policy: f32, threads: 1 }
+  candidate: { policy: reference }
+differs_in: [numerical_policy]
+measure:
+  warmup: 1
+  quads: [20, 40]
+  launches: 4
+  metrics: [decode_tokens_per_second]
+sweep: { prompt_tokens: [8, 16] }
+admit_when:
+  all:
+    - { ratio: decode_tokens_per_second, lower_bound_at_least: 1.1, at: { prompt_tokens: 16 } }
+expect_decision: { cpu: decline }
+";
+
+fn parse(text: &str) -> Result<ScenarioFile, String> {
+    ScenarioFile::parse(Path::new("example.yaml"), text).map_err(|e| e.to_string())
+}
+
+#[test]
+fn a_file_becomes_a_plan() {
+    let file = parse(GOOD).unwrap();
+    let plan = Plan::of(&file);
+    let point = |prompt_tokens| Point { prompt_tokens, decode_tokens: 4 };
+    assert_eq!(plan.points, [point(8), point(16)]);
+    assert_eq!((plan.looks.quads_per_launch, plan.candidates.len()), (5, 1));
+    assert_eq!(plan.rules_for("candidate", point(8)).count(), 0);
+    assert_eq!(plan.rules_for("candidate", point(16)).count(), 1);
+    assert_eq!(file.spec.profiles.values().next().unwrap().model.value.seed, u64::MAX);
+}
+
+#[test]
+fn mistakes_are_explained_at_their_place() {
+    let cases = [
+        (
+            "question: Is it faster?",
+            "quesiton: Is it faster?",
+            "example.yaml:2:1: unknown key `quesiton`",
+            "did you mean `question`?",
+        ),
+        (
+            "launches: 4",
+            "launches: 3",
+            "example.yaml:14:",
+            "the 20 quads of the first look cannot be spread evenly over 3 launches",
+        ),
+        ("[20, 40]", "[40, 20]", "example.yaml:14:", "looks must rise"),
+        ("[20, 40]", "[4, 40]", "example.yaml:14:", "the first look needs at least 9"),
+        ("[20, 40]", "[]", "example.yaml:14:", "at least one item"),
+        ("  baseline:", "  base:", "example.yaml:9:3", "no arm is called `baseline`"),
+        ("lower_bound_at_least: 1.1, ", "", "example.yaml:", "has no threshold"),
+        ("1.1", "-1", "example.yaml:", "a ratio is positive and finite"),
+        ("1.1", ".nan", "example.yaml:", "a ratio is positive and finite"),
+        (
+            "ratio: decode_tokens_per_second",
+            "ratio: host_bytes",
+            "example.yaml:",
+            "decides but is not measured",
+        ),
+        (
+            "at: { prompt_tokens: 16 }",
+            "at: { prompt_tokens: 17 }",
+            "example.yaml:",
+            "no point of the sweep is meant",
+        ),
+        (
+            "[decode_tokens_per_second]",
+            "[decode_token_per_second]",
+            "example.yaml:16:",
+            "did you mean `decode_tokens_per_second`?",
+        ),
+        ("policy: f32", "policy: fp32", "example.yaml:9:", "did you mean `f32`?"),
+        (
+            "synth: ../descriptors/tiny.json, ",
+            "",
+            "example.yaml:6:",
+            "neither a folder (`dir`) nor synthetic (`synth`)",
+        ),
+        ("warmup: 1", "warmup: 0", "example.yaml:13:", "at least one untimed run"),
+        (
+            "prompt_tokens: 8,",
+            "prompt_tokens: 0,",
+            "example.yaml:7:",
+            "at least one prompt and one decode token",
+        ),
+        ("scenario: example", "scenario: ../example", "example.yaml:1:", "is no scenario name"),
+        ("[8, 16]", "[8, 8]", "example.yaml:17:", "distinct numbers"),
+        ("18446744073709551615", "18446744073709551616", "example.yaml:6:", ""),
+        ("{ cpu: decline }", "{ gpu: decline }", "example.yaml:21:", "one of `cpu`, `cuda`"),
+    ];
+    for (right, wrong, place, words) in cases {
+        assert!(GOOD.contains(right), "{right}");
+        let message = parse(&GOOD.replacen(right, wrong, 1)).err();
+        let message = message.unwrap_or_else(|| panic!("`{wrong}` was accepted"));
+        assert!(message.starts_with(place), "`{wrong}`: expected {place}, found\n{message}");
+        assert!(message.contains(words), "`{wrong}`: expected {words}, found\n{message}");
+    }
+}
+
+#[test]
+fn the_shipped_scenarios_are_well_formed() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let names: Vec<String> =
+        scenarios(root, &[]).unwrap().iter().map(|f| f.name().to_owned()).collect();
+    assert_eq!(names, ["aa-cpu", "cpu-decode"]);
+    let error = scenarios(root, &["cpu-decod".into()]).unwrap_err().to_string();
+    assert!(error.contains("no scenario is called `cpu-decod`") && error.contains("`cpu-decode`"));
+}
