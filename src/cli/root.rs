@@ -24,7 +24,7 @@ commands! {
     Report = report,
     /// Say what a checkpoint is: dimensions, weights, descriptor
     Model = model,
-    /// List the CUDA kernels, or compile them without a GPU
+    /// List the CUDA kernels, compile them without a GPU, or probe a device
     Kernels = kernels,
     /// What this machine has, what is missing, and what that costs
     Doctor = doctor,

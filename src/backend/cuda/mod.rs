@@ -15,6 +15,7 @@ mod image;
 mod launch;
 mod library;
 mod matmul;
+pub mod probe;
 mod resources;
 mod source;
 mod wgmma;

@@ -1,7 +1,8 @@
-//! `assay kernels`: the CUDA sources, and their compilation without a GPU.
+//! `assay kernels`: the CUDA sources, their compilation without a GPU, questions to a device.
 
 mod build;
 mod list;
+mod probe;
 
 use super::{Console, Failure};
 use crate::units::Exit;
@@ -12,7 +13,8 @@ use crate::units::Exit;
 Examples:
   assay kernels list                      sources, kernels, and where they are built
   assay kernels build                     compile all of them for every architecture
-  assay kernels build --arch sm_90a -j 4  for one architecture, four at a time")]
+  assay kernels build --arch sm_90a -j 4  for one architecture, four at a time
+  assay kernels probe                     ask the GPU of this machine")]
 pub(super) struct Args {
     #[command(subcommand)]
     command: Command,
@@ -24,6 +26,8 @@ enum Command {
     List(list::Args),
     /// Compile every kernel for the listed architectures; needs no GPU
     Build(build::Args),
+    /// Ask a device which bits it guarantees and what invariant products cost
+    Probe(probe::Args),
 }
 
 /// Runs a subcommand.
@@ -31,5 +35,6 @@ pub(super) fn run(args: Args, console: &Console) -> Result<Exit, Failure> {
     match args.command {
         Command::List(args) => list::run(&args, console),
         Command::Build(args) => build::run(&args, console),
+        Command::Probe(args) => probe::run(&args, console),
     }
 }

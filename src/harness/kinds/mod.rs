@@ -3,6 +3,7 @@
 mod chunk_consistency;
 mod core_reference;
 mod descriptor_snapshot;
+mod device_facts;
 mod generation_lifecycle;
 mod instruction_sets;
 mod loaded;
@@ -50,6 +51,7 @@ pub(super) static REGISTRY: &[Registration] = &[
     kind::<chunk_consistency::ChunkConsistency>(),
     kind::<core_reference::CoreReference>(),
     kind::<descriptor_snapshot::DescriptorSnapshot>(),
+    kind::<device_facts::DeviceFactsGate>(),
     kind::<generation_lifecycle::GenerationLifecycle>(),
     kind::<instruction_sets::InstructionSets>(),
     kind::<manifest_identity::ManifestIdentity>(),
