@@ -64,6 +64,20 @@ DEVICE void prefetch_l2(const void *address) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
 
+// Sixteen bytes into shared memory without a register in between; nothing is read and zeros are
+// written where `present` is false.
+DEVICE void copy_async(u32 destination, const void *source, bool present) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(destination), "l"(source),
+                 "r"(present ? 16 : 0)
+                 : "memory");
+}
+
+DEVICE void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+template <int PENDING> DEVICE void copy_async_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
 // ---- dependent launches ----------------------------------------------------------------------
 // Without the launch attribute both are no-ops; before Hopper they do not exist.
 
@@ -96,6 +110,14 @@ DEVICE void mma_m16n8k8(float (&d)[4], const u32 (&a)[2], u32 b) {
         "{%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(b));
+}
+
+// Four 8×8 matrices of 16-bit elements; lanes 8i … 8i+7 give the row addresses of matrix i.
+DEVICE void load_matrices(u32 (&d)[4], u32 address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+                 : "r"(address)
+                 : "memory");
 }
 
 // Four threads of a quad hold four words of one 16-byte piece each; afterwards word `j` of a

@@ -2,7 +2,7 @@
 //
 // Purpose:    the `gemm` region: `gemm_rows` for few tokens (bound by reading W once), `gemm_tile`
 //             for many (bound by the matrix units); `gemv_fast` is the FMA form they are measured against.
-// Grid:       gemm_rows: x = tiles of 16·R weight rows (8 / S tiles a block), y = groups of 8·NT tokens;
+// Grid:       gemm_rows: x = tiles of 16 weight rows (8 / S tiles a block), y = groups of 8·NT tokens;
 //             gemm_tile: persistent blocks (or clusters that share a tile's segments), tokens fastest.
 // Shapes:     W [M][K], X [N][K], Y [N][ldy ≥ M], K a multiple of 8; for gemm_tile M and ldy of 8.
 // Accumulator: FP32 of the matrix instruction; weights are its M side, tokens its N side.
@@ -16,110 +16,99 @@
 
 // ---- few tokens ----------------------------------------------------------------------------------
 
-// The fragments of 64 consecutive k for one row group of eight: two 16-byte pieces a thread.
-struct Pieces {
-    uint4 low, high;
-};
-
-DEVICE uint4 zero_piece() { return make_uint4(0, 0, 0, 0); }
-
-// R groups of 16 weight rows and NT groups of 8 tokens a warp; DEPTH chunks of 64 k in flight.
-// The weights of the first chunks do not depend on the previous kernel and are asked for before
-// its end unless `wait_first`; `next` names the weights that the next kernel will read.
-template <int R, int NT, int DEPTH>
+// NT groups of 8 tokens; a warp owns one segment of 16 weight rows and keeps STAGES − 1 chunks of
+// 64 k on their way into its own ring in shared memory. X goes from the cache to registers, X_DEPTH
+// chunks ahead. The weights of the first chunks do not depend on the previous kernel and are asked
+// for before its end unless `wait_first`; `next` names the weights that the next kernel will read.
+template <int NT, int STAGES, int X_DEPTH>
 DEVICE void gemm_rows(const u16 *W, const u16 *X, u16 *Y, u32 M, u32 N, u32 K, u32 ldy, u32 segments,
                       u32 wait_first, const u8 *next, u32 next_bytes) {
-    extern __shared__ float part[];
+    extern __shared__ __align__(128) u8 ring[];
+    constexpr u32 STAGE_BYTES = 16 * 128, TOKENS = 8 * NT;
     u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
     u32 tiles = 8 / segments, tile = warp / segments, segment = warp % segments;
-    u32 m0 = (blockIdx.x * tiles + tile) * 16 * R, n0 = blockIdx.y * 8 * NT;
+    u32 m0 = (blockIdx.x * tiles + tile) * 16, n0 = blockIdx.y * TOKENS;
     u32 span = K / segments, k_begin = segment * span, chunks = (span + 63) / 64;
 
     allow_next_kernel();
     if (wait_first) wait_for_previous_kernel();
 
-    const u16 *w_row[R][2];
+    // A group of 8 lanes fetches the 128 bytes of one row; pieces of a row are swizzled.
+    u32 base = shared_address(ring) + warp * STAGES * STAGE_BYTES;
+    u32 fetch_row = lane >> 3, piece = lane & 7;
+    const u16 *w[4];
+    u32 to[4];
 #pragma unroll
-    for (int r = 0; r < R; ++r) {
-        w_row[r][0] = W + (u64)min(m0 + 16 * r + g, M - 1) * K + k_begin + 8 * t;
-        w_row[r][1] = W + (u64)min(m0 + 16 * r + g + 8, M - 1) * K + k_begin + 8 * t;
+    for (u32 j = 0; j < 4; ++j) {
+        u32 row = 4 * j + fetch_row;
+        w[j] = W + (u64)min(m0 + row, M - 1) * K + k_begin + 8 * piece;
+        to[j] = base + row * 128 + ((piece ^ (row & 7)) << 4);
     }
+    auto fetch_w = [&](u32 slot, u32 chunk) {
+        if (chunk < chunks)
+#pragma unroll
+            for (u32 j = 0; j < 4; ++j)
+                copy_async(to[j] + slot * STAGE_BYTES, w[j] + chunk * 64, chunk * 64 + 8 * piece < span);
+        copy_async_commit();
+    };
     const u16 *x_row[NT];
 #pragma unroll
     for (int j = 0; j < NT; ++j) x_row[j] = X + (u64)min(n0 + 8 * j + g, N - 1) * K + k_begin + 8 * t;
-
-    Pieces w[DEPTH][R][2], x[DEPTH][NT];
-    auto load_w = [&](int slot, u32 chunk) {
+    uint4 x[X_DEPTH][NT][2];
+    auto fetch_x = [&](int slot, u32 chunk) {
         u32 k = chunk * 64;
-        bool low = k + 8 * t < span, high = k + 8 * t + 32 < span;
-#pragma unroll
-        for (int r = 0; r < R; ++r)
-#pragma unroll
-            for (int h = 0; h < 2; ++h) {
-                w[slot][r][h].low = low ? load_streamed(w_row[r][h] + k) : zero_piece();
-                w[slot][r][h].high = high ? load_streamed(w_row[r][h] + k + 32) : zero_piece();
-            }
-    };
-    auto load_x = [&](int slot, u32 chunk) {
-        u32 k = chunk * 64;
-        bool low = k + 8 * t < span, high = k + 8 * t + 32 < span;
-#pragma unroll
-        for (int j = 0; j < NT; ++j) {
-            bool token = n0 + 8 * j + g < N;
-            x[slot][j].low = token && low ? load_shared_input(x_row[j] + k) : zero_piece();
-            x[slot][j].high = token && high ? load_shared_input(x_row[j] + k + 32) : zero_piece();
-        }
-    };
-
-#pragma unroll
-    for (int i = 0; i < DEPTH; ++i)
-        if (i < chunks) load_w(i, i);
-    if (!wait_first) wait_for_previous_kernel();
-#pragma unroll
-    for (int i = 0; i < DEPTH; ++i)
-        if (i < chunks) load_x(i, i);
-
-    float acc[R][NT][4];
-#pragma unroll
-    for (int r = 0; r < R; ++r)
 #pragma unroll
         for (int j = 0; j < NT; ++j)
 #pragma unroll
-            for (int i = 0; i < 4; ++i) acc[r][j][i] = 0.0f;
+            for (u32 half = 0; half < 2; ++half) {
+                bool present = n0 + 8 * j + g < N && chunk < chunks && k + 8 * t + 32 * half < span;
+                x[slot][j][half] = present ? load_shared_input(x_row[j] + k + 32 * half) : make_uint4(0, 0, 0, 0);
+            }
+    };
 
-    for (u32 base = 0; base < chunks; base += DEPTH) {
 #pragma unroll
-        for (int i = 0; i < DEPTH; ++i) {
-            if (base + i >= chunks) break;
-            u32 a[R][4][4], b[NT][4][2];
+    for (u32 i = 0; i < STAGES - 1; ++i) fetch_w(i, i);
+    if (!wait_first) wait_for_previous_kernel();
 #pragma unroll
-            for (int r = 0; r < R; ++r)
+    for (int i = 0; i < X_DEPTH; ++i) fetch_x(i, i);
+
+    float acc[NT][4];
 #pragma unroll
-                for (int h = 0; h < 2; ++h) {
-                    uint4 low = w[i][r][h].low, high = w[i][r][h].high;
-                    transpose_quad(low, lane);
-                    transpose_quad(high, lane);
-                    a[r][0][h] = low.x, a[r][0][h + 2] = low.y, a[r][1][h] = low.z, a[r][1][h + 2] = low.w;
-                    a[r][2][h] = high.x, a[r][2][h + 2] = high.y, a[r][3][h] = high.z, a[r][3][h + 2] = high.w;
+    for (int j = 0; j < NT; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) acc[j][i] = 0.0f;
+
+    // Rows 0 … 15 and two pieces a 16-k step, as the fragment of A wants them.
+    u32 from = base + (lane & 15) * 128, read_piece = lane >> 4, row_swizzle = lane & 7;
+    u32 slot = 0, fetch_slot = STAGES - 1;
+    for (u32 outer = 0; outer < chunks; outer += X_DEPTH) {
+#pragma unroll
+        for (int i = 0; i < X_DEPTH; ++i) {
+            u32 chunk = outer + i;
+            if (chunk >= chunks) break;
+            copy_async_wait<STAGES - 2>();
+            __syncwarp();
+            fetch_w(fetch_slot, chunk + STAGES - 1);
+            u32 b[NT][4][2];
+#pragma unroll
+            for (int j = 0; j < NT; ++j)
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    uint4 v = x[i][j][half];
+                    transpose_quad(v, lane);
+                    b[j][2 * half][0] = v.x, b[j][2 * half][1] = v.y;
+                    b[j][2 * half + 1][0] = v.z, b[j][2 * half + 1][1] = v.w;
                 }
+            fetch_x(i, chunk + X_DEPTH);
 #pragma unroll
-            for (int j = 0; j < NT; ++j) {
-                uint4 low = x[i][j].low, high = x[i][j].high;
-                transpose_quad(low, lane);
-                transpose_quad(high, lane);
-                b[j][0][0] = low.x, b[j][0][1] = low.y, b[j][1][0] = low.z, b[j][1][1] = low.w;
-                b[j][2][0] = high.x, b[j][2][1] = high.y, b[j][3][0] = high.z, b[j][3][1] = high.w;
+            for (u32 step = 0; step < 4; ++step) {
+                u32 a[4];
+                load_matrices(a, from + slot * STAGE_BYTES + (((2 * step + read_piece) ^ row_swizzle) << 4));
+#pragma unroll
+                for (int j = 0; j < NT; ++j) mma_m16n8k16(acc[j], a, b[j][step]);
             }
-            if (base + i + DEPTH < chunks) {
-                load_w(i, base + i + DEPTH);
-                load_x(i, base + i + DEPTH);
-            }
-#pragma unroll
-            for (int step = 0; step < 4; ++step)
-#pragma unroll
-                for (int r = 0; r < R; ++r)
-#pragma unroll
-                    for (int j = 0; j < NT; ++j) mma_m16n8k16(acc[r][j], a[r][step], b[j][step]);
+            if (++slot == STAGES) slot = 0;
+            if (++fetch_slot == STAGES) fetch_slot = 0;
         }
     }
 
@@ -132,36 +121,37 @@ DEVICE void gemm_rows(const u16 *W, const u16 *X, u16 *Y, u32 M, u32 N, u32 K, u
                 prefetch_l2(next + (u64)line * 128);
     }
 
-    // part[warp][token][row]
-    constexpr int ROWS = 16 * R, TOKENS = 8 * NT;
+    // The warp's ring becomes its partial tile, [token][row].
+    copy_async_wait<0>();
+    __syncwarp();
+    constexpr u32 RING_FLOATS = STAGES * STAGE_BYTES / 4;
+    float *part = (float *)ring;
 #pragma unroll
-    for (int r = 0; r < R; ++r)
+    for (int j = 0; j < NT; ++j)
 #pragma unroll
-        for (int j = 0; j < NT; ++j)
-#pragma unroll
-            for (int i = 0; i < 4; ++i)
-                part[(warp * TOKENS + 8 * j + 2 * t + (i & 1)) * ROWS + 16 * r + g + (i >> 1) * 8] = acc[r][j][i];
+        for (int i = 0; i < 4; ++i)
+            part[warp * RING_FLOATS + (8 * j + 2 * t + (i & 1)) * 16 + g + (i >> 1) * 8] = acc[j][i];
     __syncthreads();
-    for (u32 e = threadIdx.x; e < tiles * TOKENS * ROWS; e += 256) {
-        u32 row = e % ROWS, token = e / ROWS % TOKENS, which = e / (ROWS * TOKENS);
-        u32 m = (blockIdx.x * tiles + which) * ROWS + row;
+    for (u32 e = threadIdx.x; e < tiles * TOKENS * 16; e += 256) {
+        u32 row = e % 16, token = e / 16 % TOKENS, which = e / (16 * TOKENS);
+        u32 m = (blockIdx.x * tiles + which) * 16 + row;
         if (m < M && n0 + token < N) {
-            const float *p = part + (which * segments * TOKENS + token) * ROWS + row;
-            Y[(u64)(n0 + token) * ldy + m] = f32_to_bf16(tree_sum(p, TOKENS * ROWS, segments));
+            const float *p = part + which * segments * RING_FLOATS + token * 16 + row;
+            Y[(u64)(n0 + token) * ldy + m] = f32_to_bf16(tree_sum(p, RING_FLOATS, segments));
         }
     }
 }
 
-#define GEMM_ROWS(N_MAX, R, NT, DEPTH, BLOCKS)                                                                \
+#define GEMM_ROWS(N_MAX, NT, STAGES, X_DEPTH, BLOCKS)                                                         \
     extern "C" __global__ void __launch_bounds__(256, BLOCKS) gemm_rows_invariant_n##N_MAX##_bf16(              \
         const u16 *W, const u16 *X, u16 *Y, u32 M, u32 N, u32 K, u32 ldy, u32 segments, u32 wait_first,       \
         const u8 *next, u32 next_bytes) {                                                                    \
-        gemm_rows<R, NT, DEPTH>(W, X, Y, M, N, K, ldy, segments, wait_first, next, next_bytes);               \
+        gemm_rows<NT, STAGES, X_DEPTH>(W, X, Y, M, N, K, ldy, segments, wait_first, next, next_bytes);        \
     }
-GEMM_ROWS(8, 1, 1, 3, 2)
-GEMM_ROWS(16, 1, 2, 2, 2)
-GEMM_ROWS(32, 1, 4, 1, 2)
-GEMM_ROWS(64, 1, 8, 1, 1)
+GEMM_ROWS(8, 1, 3, 2, 4)
+GEMM_ROWS(16, 2, 4, 1, 3)
+GEMM_ROWS(32, 4, 4, 1, 2)
+GEMM_ROWS(64, 8, 4, 1, 1)
 
 // The FMA form: a warp takes four rows, lanes stride K; one token; not invariant.
 extern "C" __global__ void __launch_bounds__(256) gemv_fast_bf16(const u16 *W, const u16 *X, u16 *Y, u32 M, u32 K) {

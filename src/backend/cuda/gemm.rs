@@ -38,7 +38,7 @@ pub struct Chaining {
 /// An implementation of the region with the invariant order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum GemmKernel {
-    /// `mma.sync`, weights straight into registers, up to so many tokens a pass (8, 16, 32, 64).
+    /// `mma.sync`, a ring of weights a warp, up to so many tokens a pass (8, 16, 32, 64).
     Rows { tokens: u32 },
     /// `wgmma`, tiles of so many tokens (8, 16, 32, 64, 128); `cluster` blocks share the segments
     /// of a tile.
@@ -53,9 +53,8 @@ impl GemmKernel {
             (9..=16, false) => GemmKernel::Rows { tokens: 16 },
             (17..=32, false) => GemmKernel::Rows { tokens: 32 },
             (_, false) => GemmKernel::Rows { tokens: 64 },
-            (9..=16, true) => GemmKernel::Tile { tokens: 16, cluster: 2 },
-            (17..=32, true) => GemmKernel::Tile { tokens: 32, cluster: 4 },
-            (33..=64, true) => GemmKernel::Tile { tokens: 64, cluster: 4 },
+            (9..=32, true) => GemmKernel::Tile { tokens: 32, cluster: 1 },
+            (33..=64, true) => GemmKernel::Tile { tokens: 64, cluster: 1 },
             (_, true) => GemmKernel::Tile { tokens: 128, cluster: 1 },
         }
     }
@@ -139,8 +138,8 @@ fn rows(p: &Product, tokens: u32, chaining: Chaining) -> (Launch, Vec<Argument>)
     let launch = Launch {
         grid: (blocks, (p.n as u32).div_ceil(tokens)),
         block: 256,
-        // One FP32 partial tile a warp.
-        shared_bytes: 8 * 16 * tokens * 4,
+        // A ring of stages of 16 × 64 weights for each of 8 warps, as instanced in the source.
+        shared_bytes: 8 * if tokens == 8 { 3 } else { 4 } * 2048,
         cluster: 1,
         dependent: chaining.dependent,
     };

@@ -50,7 +50,7 @@ pub fn measure_speed(
     let input = fill(device, most * k, 99, 1.0)?;
     let output = device.zeros::<u16>(most * m)?;
     let blas = Blas::open(device)?;
-    let mut reports = memory(device, &weights)?;
+    let mut reports = memory(device)?;
     for &n in tokens {
         let product = |copy: usize| Product {
             weights: device.address(&weights[copy % copies]),
@@ -124,27 +124,30 @@ fn fma_gemv(device: &Device, p: &Product) -> Result<(), CudaError> {
     unsafe { Launch::plain((p.m as u32).div_ceil(32), 256).run(device, &function, arguments) }
 }
 
-/// Reading and copying the weights.
-fn memory(device: &Device, weights: &[CudaSlice<u16>]) -> Result<Vec<SpeedReport>, CudaError> {
-    let elements = weights[0].len();
-    let pieces = (elements / 8) as u64;
+/// Elements of the buffer that is read and copied: 4 GiB, so that a launch's start does not count.
+const MEMORY_ELEMENTS: usize = 1 << 31;
+
+/// Reading and copying a large buffer.
+fn memory(device: &Device) -> Result<Vec<SpeedReport>, CudaError> {
+    let source = fill(device, MEMORY_ELEMENTS, 5, 1.0)?;
+    let target = device.zeros::<u16>(MEMORY_ELEMENTS)?;
     let result = device.zeros::<u32>(1)?;
-    let target = device.zeros::<u16>(elements)?;
+    let pieces = (MEMORY_ELEMENTS / 8) as u64;
     let (read, copy) =
         (device.kernel("memory_probe", "read_bf16")?, device.kernel("memory_probe", "copy_bf16")?);
     let blocks = device.facts().multiprocessors as u32 * 8;
-    let run_read = |i: usize| {
+    let run_read = || {
         let arguments = vec![
-            Argument::U64(device.address(&weights[i])),
+            Argument::U64(device.address(&source)),
             Argument::U64(pieces),
             Argument::U64(device.address(&result)),
         ];
         // SAFETY: the arguments are those of the kernel; the memory has `pieces` pieces.
         unsafe { Launch::plain(blocks, 256).run(device, &read, arguments) }
     };
-    let run_copy = |i: usize| {
+    let run_copy = || {
         let arguments = vec![
-            Argument::U64(device.address(&weights[i])),
+            Argument::U64(device.address(&source)),
             Argument::U64(device.address(&target)),
             Argument::U64(pieces),
         ];
@@ -157,16 +160,14 @@ fn memory(device: &Device, weights: &[CudaSlice<u16>]) -> Result<Vec<SpeedReport
             kernel: name.into(),
             tokens: 0,
             m: 0,
-            k: elements,
+            k: 0,
             gigabytes_per_second: bytes as f64 / timing.time_us / 1e3,
             teraflops: 0.0,
             timing,
             algorithm: None,
         });
     };
-    let graph = Captured::new(device, || (0..weights.len()).try_for_each(run_read))?;
-    report("read", elements * 2, graph.time(REPLAYS, weights.len())?);
-    let graph = Captured::new(device, || (0..weights.len()).try_for_each(run_copy))?;
-    report("copy", elements * 4, graph.time(REPLAYS, weights.len())?);
+    report("read", MEMORY_ELEMENTS * 2, Captured::new(device, run_read)?.time(REPLAYS, 1)?);
+    report("copy", MEMORY_ELEMENTS * 4, Captured::new(device, run_copy)?.time(REPLAYS, 1)?);
     Ok(reports)
 }
