@@ -2,12 +2,7 @@
 
 use super::launch::{Argument, Launch, tensor_map};
 use super::{CudaError, Device, KernelArch};
-
-/// The reduction tree's number of segments for a logical depth `k`: the largest of 8, 4, 2 with
-/// `k` mod 64·S = 0, else 1.
-pub fn segments(k: usize) -> usize {
-    [8, 4, 2].into_iter().find(|s| k.is_multiple_of(64 * s)).unwrap_or(1)
-}
+use crate::backend::cpu::segments;
 
 /// Y[n][m] = Σ_k X[n][k]·W[m][k]: addresses of BF16 device memory and sizes.
 #[derive(Clone, Copy, Debug)]

@@ -26,7 +26,7 @@ pub use catalogue::{catalogue, kernel_names};
 pub use compile::{Image, NUMERIC_OPTIONS, compile, compiler};
 pub use device::{Device, DeviceFacts, devices};
 pub use error::CudaError;
-pub use gemm::{Chaining, GemmKernel, Product, segments};
+pub use gemm::{Chaining, GemmKernel, Product};
 pub use image::{Built, FoundImage, ImageOrigin, build_all, find_image, write_pack};
 pub use launch::{Argument, Launch, tensor_map};
 pub use library::{Library, Origin, nvrtc_version};

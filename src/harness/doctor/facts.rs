@@ -1,5 +1,6 @@
 //! What is read before anything is said.
 
+use super::CudaFacts;
 use crate::units::{BUILD, Build, Machine};
 
 /// Facts that findings are made from.
@@ -9,6 +10,7 @@ pub struct Facts {
     pub build: Build,
     /// The instruction set that CPU kernels run with: `portable`, `avx2`, `avx512`.
     pub kernels: String,
+    pub cuda: CudaFacts,
 }
 
 impl Facts {
@@ -18,6 +20,7 @@ impl Facts {
             machine: Machine::probe(),
             build: BUILD,
             kernels: crate::backend::cpu::Isa::detect().level().to_string(),
+            cuda: CudaFacts::probe(),
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::data::{Adversary, fill_element, fill_scale};
 use super::fact::Fact;
 use super::matrix_model::{MatrixModel, Rounding};
+use crate::backend::cpu::segments;
 use crate::backend::cuda::{Argument, Chaining, CudaError, Device, GemmKernel, Launch, Product};
 use crate::tensor::{bf16_bits, bf16_from_bits};
 use crate::units::{Digest, SplitMix64};
