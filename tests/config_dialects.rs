@@ -89,7 +89,10 @@ fn hybrid_spellings_agree() {
         assert_eq!(found, expected, "{what}");
     }
     let contradiction = derive(&with(base.clone(), json!({ "hidden_size": 4096 }))).unwrap_err();
-    assert!(contradiction.contains("`hidden_size`: unknown key"), "{contradiction}");
+    assert!(
+        contradiction.contains("`hidden_size`: expected 5120 as `text_config.hidden_size` says"),
+        "{contradiction}"
+    );
 }
 
 /// The flat form of the same model has other names in its files and nothing else.

@@ -215,17 +215,21 @@ impl<'a> Fields<'a> {
         ignored: &[&[&'static str]],
         inner: Option<&Fields<'_>>,
     ) -> Result<()> {
-        let repeated = |member: &JsonMember| {
-            let same = inner.and_then(|inner| inner.node.get(&member.key));
-            same.is_some_and(|m| same_value(&m.node, &member.node))
-        };
         let asked = self.asked.borrow();
         let ignored = || ignored.iter().flat_map(|list| list.iter().copied());
         for member in self.members() {
             let key = member.key.as_str();
             let known = asked.contains(key) || ignored().any(|i| i == key) || key.starts_with('_');
-            if known || member.node.is_null() || repeated(member) {
+            if known || member.node.is_null() {
                 continue;
+            }
+            if let Some((inner, said)) = inner.and_then(|i| Some((i, i.node.get(key)?))) {
+                if same_value(&said.node, &member.node) {
+                    continue;
+                }
+                let (path, line) = (inner.path(key), said.position.line);
+                let expected = format!("{} as `{path}` says in line {line}", said.node);
+                return Err(self.expected(key, &member.node, &expected));
             }
             let problem = format!("unknown key, found with {}", member.node);
             let refusal = self.refuse_at(member.position, key, problem);

@@ -43,18 +43,18 @@ impl TensorIndex {
             .copied()
             .filter(|p| self.names.contains(&format!("{p}{embed}")))
             .collect();
-        let spelt = |prefixes: &[&str]| {
-            prefixes.iter().map(|p| format!("`{p}{embed}`")).collect::<Vec<_>>().join(" or ")
+        let spelt = |prefixes: &[&str], joint: &str| {
+            prefixes.iter().map(|p| format!("`{p}{embed}`")).collect::<Vec<_>>().join(joint)
         };
         match found.as_slice() {
             [one] => Ok(*one),
             [] => Err(Refusal::of_file(
                 &self.file,
-                format!("expected a tensor {}, found none", spelt(candidates)),
+                format!("expected a tensor {}, found none", spelt(candidates, " or ")),
             )),
             several => Err(Refusal::of_file(
                 &self.file,
-                format!("expected one text model, found both {}", spelt(several)),
+                format!("expected one text model, found both {}", spelt(several, " and ")),
             )),
         }
     }

@@ -1,9 +1,9 @@
 //! Suggestions for misspelt names.
 
-/// The candidate nearest to `word`, if one is near enough to be what was meant: at most a third of
+/// The candidate nearest to `word`, if one is near enough to be what was meant: at most a quarter of
 /// its letters (and at least one) inserted, removed, replaced or swapped.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = (word.chars().count() / 3).max(1);
+    let limit = (word.chars().count() / 4).max(1);
     candidates
         .into_iter()
         .filter(|c| c.len().abs_diff(word.len()) <= limit * 4)
