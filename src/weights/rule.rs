@@ -93,6 +93,16 @@ mod tests {
     use super::Rule;
     use std::collections::BTreeSet;
 
+    /// The table in the documentation is this list, in this order.
+    #[test]
+    fn the_documented_table_is_the_list() {
+        let page = include_str!("../../docs/checkpoints.md");
+        let row = |r: &Rule| format!("| `{}` | {} |\n", r.name(), r.statement());
+        let table: String = Rule::ALL.iter().map(row).collect();
+        let heading = "| rule | what must hold |\n|---|---|\n";
+        assert!(page.contains(&format!("{heading}{table}\n")), "expected the rows\n{table}");
+    }
+
     #[test]
     fn names_are_unique_snake_case() {
         let names: BTreeSet<_> = Rule::ALL.iter().map(|r| r.name()).collect();
