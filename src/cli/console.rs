@@ -63,6 +63,20 @@ impl Console {
         self.quiet
     }
 
+    /// Columns to print in: the terminal's, or 100 elsewhere.
+    pub(crate) fn width(&self) -> usize {
+        let columns = std::env::var("COLUMNS").ok().and_then(|c| c.parse::<usize>().ok());
+        columns
+            .or_else(|| terminal_size::terminal_size().map(|(width, _)| usize::from(width.0)))
+            .unwrap_or(100)
+            .clamp(40, 160)
+    }
+
+    /// Whether text on stdout is coloured.
+    pub(crate) fn colors_stdout(&self) -> bool {
+        self.stdout_color
+    }
+
     /// Whether progress may be drawn: stderr is a terminal and `--quiet` was not given.
     pub(crate) fn progress(&self) -> bool {
         !self.quiet && io::stderr().is_terminal()

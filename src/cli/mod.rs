@@ -8,13 +8,16 @@ mod complete;
 mod console;
 mod doctor;
 mod failure;
+mod gates;
 mod kernels;
 mod model;
 mod model_args;
 mod report;
 mod root;
 mod scenario;
+mod schema;
+mod worker;
 
-pub(crate) use console::Console;
+pub(crate) use console::{Console, Tone};
 pub(crate) use failure::{Failure, OrExit};
 pub use root::main;

@@ -1,6 +1,6 @@
 //! The root of the command line: global flags, dispatch, exit codes.
 
-use super::{Console, Failure, complete, doctor, kernels, model, report, scenario};
+use super::{Console, Failure};
 use crate::units::Exit;
 use clap::{Args, ColorChoice, Parser, Subcommand};
 use std::process::ExitCode;
@@ -9,15 +9,17 @@ use std::process::ExitCode;
 macro_rules! commands {
     ($($(#[$meta:meta])* $variant:ident = $module:ident,)*) => {
         #[derive(Debug, Subcommand)]
-        enum Command { $($(#[$meta])* $variant($module::Args),)* }
+        enum Command { $($(#[$meta])* $variant(super::$module::Args),)* }
 
         fn dispatch(command: Command, console: &Console) -> Result<Exit, Failure> {
-            match command { $(Command::$variant(args) => $module::run(args, console),)* }
+            match command { $(Command::$variant(args) => super::$module::run(args, console),)* }
         }
     };
 }
 
 commands! {
+    /// Claims about the engine: list, check and run them
+    Gates = gates,
     /// List, show, check and run scenarios
     Scenario = scenario,
     /// Render and check reports
@@ -28,6 +30,10 @@ commands! {
     Kernels = kernels,
     /// What this machine has, what is missing, and what that costs
     Doctor = doctor,
+    /// Print the JSON Schema of a kind of file, for editors
+    Schema = schema,
+    #[command(hide = true)]
+    Worker = worker,
     /// Print a completion script for a shell
     Completions = complete,
 }

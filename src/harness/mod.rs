@@ -15,8 +15,11 @@ pub mod independent;
 mod inventory;
 mod kind;
 mod kinds;
+pub mod mutate;
 mod plan;
 pub mod records;
+pub mod run;
+pub mod schema;
 mod spec;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -34,7 +37,10 @@ pub use kind::{
     Case, Cell, DeviceUse, Fault, GateKind, KindSpec, Outcome, Part, PlanScope, PolicyUse,
     RunContext, Verdict,
 };
-pub use plan::{AxisValue, Matrix};
+pub use plan::{
+    AxisValue, Matrix, Partition, Pattern, Plan, PlanError, PlanOptions, PlannedGate, Trial,
+    devices, discover, glob_matches, plan, project_root, read_gates,
+};
 pub use spec::{
     Check, Diagnostic, Expectation, Expectations, GateFile, NonEmpty, Requires, Select, Tolerance,
     Track, find, parse_yaml,

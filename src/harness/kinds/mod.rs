@@ -14,6 +14,7 @@ mod refusal;
 mod region_invariance;
 mod region_inventory;
 mod resource_safety;
+mod runner_probe;
 mod sampling_distribution;
 mod sampling_replay;
 mod schedule_invariance;
@@ -65,6 +66,7 @@ pub(super) static REGISTRY: &[Registration] = &[
     kind::<schedule_invariance::ScheduleInvariance>(),
     kind::<state_checkpoint::StateCheckpoint>(),
     kind::<tokenizer_stream::TokenizerStream>(),
+    kind::<runner_probe::RunnerProbe>(),
 ];
 
 /// The kind of this name.

@@ -5,14 +5,18 @@
 //! digest of the line before it, so a changed, lost or reordered line is noticed.
 
 mod error;
+mod junit;
 pub(super) mod line;
 mod load;
+mod markdown;
 mod summary;
 mod types;
 mod write;
 
 pub use error::RecordError;
+pub use junit::junit;
 pub use load::{GateRun, load};
+pub use markdown::markdown;
 pub use summary::{Counts, GateSummary, HeatMap, HeatRow, RunSummary, SkipGroup, summarise};
 pub use types::{
     BuildRecord, DeviceRecord, GateRecord, MachineRecord, NotApplicable, RunKind, RunOptions,

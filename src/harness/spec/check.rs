@@ -17,18 +17,18 @@ pub enum Check {
 
 /// Upper bounds on the difference of two arrays, in the unit of their values (`ulp`: units in
 /// the last place of the values' type). At least one is given; each is finite and not negative.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
+#[schemars(extend("minProperties" = 1), deny_unknown_fields)]
 pub struct Tolerance {
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "bound")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_abs: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "bound")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub mean_abs: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "bound")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_abs: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "bound")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rms: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ulp: Option<u64>,
 }
 
@@ -58,13 +58,47 @@ impl Tolerance {
     }
 }
 
+/// The bounds as they are written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Bounds {
+    max_abs: Option<Bound>,
+    mean_abs: Option<Bound>,
+    p99_abs: Option<Bound>,
+    rms: Option<Bound>,
+    ulp: Option<u64>,
+}
+
+impl<'de> Deserialize<'de> for Tolerance {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Tolerance, D::Error> {
+        let Bounds { max_abs, mean_abs, p99_abs, rms, ulp } = Bounds::deserialize(deserializer)?;
+        let value = |bound: Option<Bound>| bound.map(|Bound(value)| value);
+        let tolerance = Tolerance {
+            max_abs: value(max_abs),
+            mean_abs: value(mean_abs),
+            p99_abs: value(p99_abs),
+            rms: value(rms),
+            ulp,
+        };
+        if tolerance == Tolerance::default() {
+            let names = "at least one of max_abs, mean_abs, p99_abs, rms, ulp";
+            return Err(D::Error::invalid_length(0, &names));
+        }
+        Ok(tolerance)
+    }
+}
+
 /// A threshold: finite and not negative.
-fn bound<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
-    let value = f64::deserialize(deserializer)?;
-    if value.is_finite() && value >= 0.0 {
-        Ok(Some(value))
-    } else {
-        Err(D::Error::invalid_value(Unexpected::Float(value), &"a finite threshold of at least 0"))
+struct Bound(f64);
+
+impl<'de> Deserialize<'de> for Bound {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Bound, D::Error> {
+        let value = f64::deserialize(deserializer)?;
+        if value.is_finite() && value >= 0.0 {
+            return Ok(Bound(value));
+        }
+        let expected = "a finite threshold of at least 0";
+        Err(D::Error::invalid_value(Unexpected::Float(value), &expected))
     }
 }
 
@@ -91,12 +125,7 @@ impl<'de> Deserialize<'de> for Check {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Check, A::Error> {
-                let tolerance = Tolerance::deserialize(MapAccessDeserializer::new(map))?;
-                if tolerance == Tolerance::default() {
-                    let names = "at least one of max_abs, mean_abs, p99_abs, rms, ulp";
-                    return Err(A::Error::invalid_length(0, &names));
-                }
-                Ok(Check::Tolerance(tolerance))
+                Tolerance::deserialize(MapAccessDeserializer::new(map)).map(Check::Tolerance)
             }
         }
 
@@ -113,7 +142,7 @@ impl schemars::JsonSchema for Check {
         let tolerance = generator.subschema_for::<Tolerance>();
         schemars::json_schema!({
             "description": "How two arrays must agree; a check without a threshold does not parse.",
-            "anyOf": [{ "const": "bitwise" }, { "allOf": [tolerance], "minProperties": 1 }]
+            "anyOf": [{ "const": "bitwise" }, tolerance]
         })
     }
 }

@@ -229,3 +229,10 @@ impl schemars::JsonSchema for RequiredDevice {
         schemars::json_schema!({ "type": "string", "pattern": "^(any|cpu|cuda|cuda x[1-9][0-9]?)$" })
     }
 }
+
+/// The schema of the common keys.
+pub(in crate::harness) fn common_schema(
+    generator: &mut schemars::SchemaGenerator,
+) -> schemars::Schema {
+    <Common as schemars::JsonSchema>::json_schema(generator)
+}

@@ -19,6 +19,7 @@ pub use list::NonEmpty;
 pub use select::Select;
 pub use yaml::parse as parse_yaml;
 
+pub(super) use common::common_schema;
 pub(super) use diagnostic::did_you_mean;
 pub(super) use gate::parse_kind;
 pub(super) use split::{Overrides, Reading};

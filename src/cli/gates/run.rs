@@ -1,0 +1,257 @@
+//! `assay gates run`.
+
+use super::table::{Table, count, wrap};
+use super::{Console, Failure, Selection};
+use crate::cli::{OrExit, Tone};
+use crate::harness::records::{Counts, RunSummary, junit, load, markdown};
+use crate::harness::run::{Launch, Launched, RunError, RunOutcome};
+use crate::harness::{Partition, Verdict};
+use crate::units::Exit;
+use libtest_mimic::{Arguments, ColorSetting, FormatSetting};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// More trials than this are shown as one character each unless `--verbose`.
+const LISTED_TRIALS: usize = 60;
+
+/// Which gates to run and how
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  assay gates run all
+  assay gates run '*-invariance' --jobs 4
+  assay gates run region-inventory/cpu/rope -v
+  assay gates run model-reference --set model=DIR --set reference=FILE
+  assay gates run all --partition hash:1/4 --junit gates.xml
+  assay gates run all --resume 20310509t140359z-1f3a
+
+The run is recorded in results/RUN-ID (RUN-ID.partial until it is complete).
+Exit codes: 0 every trial passed, was measured or skipped; 1 something failed; 64 a bad file or
+selection; 74 the records could not be written; 130 interrupted (--resume continues).")]
+pub(super) struct Args {
+    #[command(flatten)]
+    selection: Selection,
+    /// Worker processes at a time [default: one per two processors]
+    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+    /// Run one part of several, split by the hash of trial names
+    #[arg(long, value_name = "hash:I/N")]
+    partition: Option<Partition>,
+    /// Start no further trial after the first failure
+    #[arg(long)]
+    fail_fast: bool,
+    /// Run trials in an order that this seed decides
+    #[arg(long, value_name = "SEED")]
+    shuffle: Option<u64>,
+    /// Continue a run: what it finished is kept, errors are tried again
+    #[arg(long, value_name = "RUN")]
+    resume: Option<String>,
+    /// Fail unless this device is present
+    #[arg(long, value_name = "DEVICE", value_parser = ["cpu", "cuda"])]
+    require: Vec<String>,
+    /// Fail if more trials than this are skipped
+    #[arg(long, value_name = "N")]
+    max_skips: Option<u64>,
+    /// Folder for records [default: results in the project folder]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Write a JUnit XML file for CI
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Write a Markdown summary for a pull request or a CI step
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// Name every trial, also where there are many
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+/// Runs the gates.
+pub(super) fn run(args: Args, console: &Console) -> Result<Exit, Failure> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let flag = interrupted.clone();
+    ctrlc::set_handler(move || flag.store(true, Ordering::SeqCst)).or_exit(Exit::Internal)?;
+    let launched = launch(&args, interrupted)?.plan().or_exit(Exit::Usage)?;
+    for device in &args.require {
+        let record = launched.devices.iter().find(|d| d.device.to_string() == *device);
+        if let Some(record) = record.filter(|r| r.count == 0) {
+            return Err(Failure::new(
+                Exit::Fail,
+                format!("--require {device}: {}; nothing was run", record.detail),
+            ));
+        }
+    }
+    let shown = show(&launched, &args, console);
+    let result = launched.run(shown.as_ref());
+    let (summary, outcome) = match result {
+        Ok(Some(finished)) => finished,
+        Ok(None) => return Ok(Exit::Success),
+        Err(error @ RunError::Resume { .. }) => return Err(Failure::usage(error)),
+        Err(error) => return Err(error).or_exit(Exit::Io),
+    };
+    files(&args, &summary, &outcome)?;
+    if console.json() {
+        console.product_json(&summary)?;
+    } else {
+        print(&summary, &outcome, console)?;
+    }
+    Ok(exit(&args, &summary, &outcome, console))
+}
+
+fn launch(args: &Args, interrupted: Arc<AtomicBool>) -> Result<Launch, Failure> {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let base = super::list::launch(&args.selection)?;
+    Ok(Launch {
+        partition: args.partition,
+        // Regions are threaded themselves, so a worker is given two processors.
+        jobs: args.jobs.map_or((processors / 2).max(1), usize::from),
+        fail_fast: args.fail_fast,
+        shuffle: args.shuffle,
+        resume: args.resume.clone(),
+        out: args.out.clone().unwrap_or_else(|| base.out.clone()),
+        interrupted,
+        ..base
+    })
+}
+
+/// How libtest-mimic shows the run; `None`: not at all.
+fn show(launched: &Launched, args: &Args, console: &Console) -> Option<Arguments> {
+    if console.quiet() || console.json() {
+        return None;
+    }
+    let many = launched.plan.trials.len() > LISTED_TRIALS && !args.verbose;
+    let color = if console.colors_stdout() { ColorSetting::Always } else { ColorSetting::Never };
+    let format = if many { FormatSetting::Terse } else { FormatSetting::Pretty };
+    Some(Arguments { color: Some(color), format: Some(format), ..Arguments::default() })
+}
+
+fn exit(args: &Args, summary: &RunSummary, outcome: &RunOutcome, console: &Console) -> Exit {
+    if outcome.interrupted {
+        return Exit::Interrupted;
+    }
+    let skipped = summary.counts.skip;
+    if args.max_skips.is_some_and(|most| skipped > most) {
+        console
+            .error(&format!("{} skipped, more than --max-skips allows", count(skipped, "trial")));
+        return summary.exit().worst(Exit::Fail);
+    }
+    summary.exit()
+}
+
+/// The files for other programs.
+fn files(args: &Args, summary: &RunSummary, outcome: &RunOutcome) -> Result<(), Failure> {
+    let write = |path: &Path, text: String| {
+        std::fs::write(path, text)
+            .or_exit_with(Exit::Io, || format!("cannot write {}", path.display()))
+    };
+    if let Some(path) = &args.junit {
+        write(path, junit(summary, &load(&outcome.folder).or_exit(Exit::Io)?.trials))?;
+    }
+    if let Some(path) = &args.markdown {
+        write(path, markdown(summary))?;
+    }
+    Ok(())
+}
+
+/// The table of gates and the lines under it.
+fn print(summary: &RunSummary, outcome: &RunOutcome, console: &Console) -> Result<(), Failure> {
+    let mut text = String::new();
+    if !console.quiet() {
+        let mut table = Table::new(
+            &["gate", "verdict", "pass", "fail", "skip", "measured", "time"],
+            &[2, 3, 4, 5, 6],
+        );
+        for gate in &summary.gates {
+            let Counts { pass, fail, error, skip, measured } = gate.counts;
+            let some = |n: u64| if n == 0 { String::new() } else { n.to_string() };
+            table.row(vec![
+                gate.gate.gate.clone(),
+                gate.verdict.map_or("not run".to_owned(), |v| v.to_string()),
+                some(pass),
+                some(fail + error),
+                some(skip),
+                some(measured),
+                seconds(gate.duration_ms),
+            ]);
+        }
+        for (at, line) in table.lines(console.width()).iter().enumerate() {
+            let tone = match at.checked_sub(1).map(|i| summary.gates[i].verdict) {
+                None => Tone::Strong,
+                Some(Some(Verdict::Pass)) => Tone::Good,
+                Some(Some(Verdict::Fail | Verdict::Error)) => Tone::Bad,
+                Some(_) => Tone::Caution,
+            };
+            text.push_str(&console.paint(line, tone));
+            text.push('\n');
+        }
+        text.push('\n');
+        for group in &summary.skips {
+            text.push_str(&wrap(
+                &format!(
+                    "skipped: {} ({})",
+                    group.reason,
+                    count(group.trials.len() as u64, "trial")
+                ),
+                "",
+                console.width(),
+            ));
+            text.push('\n');
+        }
+        for gate in &summary.gates {
+            if let Some(part) = &gate.gate.part {
+                text.push_str(&format!("{}: {part}; --long runs all\n", gate.gate.gate));
+            }
+        }
+    } else {
+        for trial in &summary.failures {
+            text.push_str(&format!("{} {}: {}\n", trial.verdict, trial.name, trial.message));
+        }
+    }
+    text.push_str(&summary_line(summary, outcome, console));
+    console.product(&text)?;
+    if outcome.not_run > 0 {
+        console.note(&format!(
+            "{} not run; continue with: assay gates run {} --resume {}",
+            count(outcome.not_run as u64, "trial"),
+            summary.run.options.selection.join(" "),
+            summary.run.run_id
+        ));
+    }
+    console.note(&format!("records: {}", outcome.folder.display()));
+    Ok(())
+}
+
+/// One line: how it ended, the counts, and what it could not establish.
+fn summary_line(summary: &RunSummary, outcome: &RunOutcome, console: &Console) -> String {
+    let (word, tone) = match summary.exit() {
+        _ if outcome.interrupted => ("interrupted", Tone::Caution),
+        Exit::Success => ("passed", Tone::Good),
+        _ => ("failed", Tone::Bad),
+    };
+    let Counts { pass, fail, error, skip, measured } = summary.counts;
+    let mut parts = vec![format!("{pass} passed")];
+    for (n, what) in
+        [(fail, "failed"), (error, "errors"), (skip, "skipped"), (measured, "measured")]
+    {
+        if n > 0 {
+            parts.push(format!("{n} {what}"));
+        }
+    }
+    let unestablished = &summary.run.unestablished;
+    let limits = match unestablished[..] {
+        [] => String::new(),
+        _ => format!("; not established: {}", unestablished.join("; ")),
+    };
+    let line = format!("{} in {}{limits}", parts.join(", "), seconds(summary.run.elapsed_ms));
+    let wrapped = wrap(&format!("{word}: {line}"), "", console.width());
+    wrapped.replacen(word, &console.paint(word, tone), 1) + "\n"
+}
+
+fn seconds(ms: u64) -> String {
+    if ms < 60_000 {
+        format!("{}.{} s", ms / 1000, ms % 1000 / 100)
+    } else {
+        format!("{} min {} s", ms / 60_000, ms % 60_000 / 1000)
+    }
+}

@@ -1,0 +1,75 @@
+//! Columns that fit a terminal.
+
+/// Rows of cells, aligned; the last column takes what is left and is cut to `width` columns.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    rows: Vec<Vec<String>>,
+    /// Columns aligned to the right.
+    right: Vec<usize>,
+}
+
+impl Table {
+    /// A table with these column heads.
+    pub(super) fn new(heads: &[&str], right: &[usize]) -> Table {
+        Table { rows: vec![heads.iter().map(|h| (*h).to_owned()).collect()], right: right.to_vec() }
+    }
+
+    /// Adds a row.
+    pub(super) fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+
+    /// The lines, the heads first.
+    pub(super) fn lines(&self, width: usize) -> Vec<String> {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let length = |cell: &String| cell.chars().count();
+        let widths: Vec<usize> = (0..columns)
+            .map(|c| self.rows.iter().filter_map(|r| r.get(c)).map(length).max().unwrap_or(0))
+            .collect();
+        let line = |row: &Vec<String>| {
+            let mut text = String::new();
+            for (c, cell) in row.iter().enumerate() {
+                let pad = " ".repeat(widths[c].saturating_sub(length(cell)));
+                if c > 0 {
+                    text.push_str("  ");
+                }
+                let (before, after) =
+                    if self.right.contains(&c) { (pad, "".into()) } else { ("".into(), pad) };
+                text.push_str(&before);
+                text.push_str(cell);
+                text.push_str(&after);
+            }
+            cut(text.trim_end(), width)
+        };
+        self.rows.iter().map(line).collect()
+    }
+}
+
+/// Text of at most `width` characters, its end marked where it was cut.
+pub(super) fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// Text in lines of at most `width` characters, each behind `indent`.
+pub(super) fn wrap(text: &str, indent: &str, width: usize) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    let room = width.saturating_sub(indent.chars().count()).max(20);
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= room => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines.iter().map(|line| format!("{indent}{line}")).collect::<Vec<_>>().join("\n")
+}
+
+/// `1 gate`, `2 gates`.
+pub(super) fn count(number: u64, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+}

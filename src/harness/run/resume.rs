@@ -1,0 +1,78 @@
+//! Continuing a run that was stopped or killed.
+
+use super::RunError;
+use crate::harness::kind::Verdict;
+use crate::harness::records::{BuildRecord, GateRun, MachineRecord, TrialRecord, load};
+use crate::units::build_digest;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// A run to continue.
+#[derive(Debug)]
+pub struct Previous {
+    pub run: GateRun,
+    /// Trials that need not run again, by name.
+    pub done: BTreeMap<String, TrialRecord>,
+    /// Trials that ended in an error and are tried again: name → attempts so far.
+    pub retried: BTreeMap<String, u32>,
+}
+
+/// Finds and reads the run called `name`: a folder, or a run id below `out`.
+///
+/// # Errors
+/// There is no such run, its records were changed, or it was made by another build or on another
+/// machine.
+pub fn previous(
+    name: &str,
+    out: &Path,
+    build: &BuildRecord,
+    machine: &MachineRecord,
+    spec_digests: &BTreeMap<String, String>,
+) -> Result<Previous, RunError> {
+    let folder = find(name, out)?;
+    let run = load(&folder)?;
+    let refuse = |reason: String| RunError::Resume { run: folder.clone(), reason };
+    if run.run.build.digest != build.digest {
+        return Err(refuse(format!(
+            "it was made by another build ({}, now {}); start a new run",
+            short(&run.run.build.digest),
+            short(&build.digest)
+        )));
+    }
+    if !run.run.machine.is_like(machine) {
+        let cpu = |m: &MachineRecord| m.cpu.clone().unwrap_or_else(|| "unknown".to_owned());
+        return Err(refuse(format!(
+            "it was made on another machine ({}, this is {}); start a new run",
+            cpu(&run.run.machine),
+            cpu(machine)
+        )));
+    }
+    let current = build_digest().to_string();
+    let mut done = BTreeMap::new();
+    let mut retried = BTreeMap::new();
+    for trial in &run.trials {
+        let same = spec_digests.get(&trial.gate) == Some(&trial.spec_digest)
+            && trial.build_digest == current;
+        // An error says nothing about the claim and is tried again; a failure is a result.
+        if trial.verdict == Verdict::Error || !same {
+            retried.insert(trial.name.clone(), trial.attempt);
+        } else {
+            done.insert(trial.name.clone(), trial.clone());
+        }
+    }
+    Ok(Previous { run, done, retried })
+}
+
+fn find(name: &str, out: &Path) -> Result<PathBuf, RunError> {
+    let candidates = [PathBuf::from(name), out.join(name), out.join(format!("{name}.partial"))];
+    candidates.iter().find(|folder| folder.join("run.json").is_file()).cloned().ok_or_else(|| {
+        RunError::Resume {
+            run: PathBuf::from(name),
+            reason: format!("there is no such run, here or in {}", out.display()),
+        }
+    })
+}
+
+fn short(digest: &str) -> &str {
+    digest.get(..12).unwrap_or(digest)
+}

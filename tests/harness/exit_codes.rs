@@ -1,0 +1,116 @@
+//! Exit codes of the command line, as `units::Exit` documents them.
+
+use crate::support::{Project, ended, trials};
+use std::process::Command;
+
+fn project() -> Project {
+    Project::new(&[("probe", "behaviour: [pass]"), ("other", "behaviour: [pass]\ntags: [some]")])
+}
+
+#[test]
+fn usage_errors_are_64_and_name_the_nearest_spelling() {
+    let project = project();
+    for (arguments, expected) in [
+        (&["gats"][..], "unrecognized subcommand 'gats'"),
+        (&["gates", "run", "prob"], "no gate is called `prob`; did you mean `probe`?"),
+        (&["gates", "run", "tag:sone"], "no gate has the tag `sone`; did you mean `some`?"),
+        (&["gates", "run", "probe/cuda/*"], "no trial matches `probe/cuda/*`"),
+        (&["gates", "run", "all", "--set", "modell=x"], "no gate selected has the key `modell`"),
+        (&["gates", "run", "all", "--partition", "hash:3/2"], "expected `hash:I/N`"),
+        (&["gates", "run", "all", "--resume", "none"], "there is no such run"),
+        (&["gates", "run", "./missing.yaml"], "./missing.yaml: cannot be read"),
+        (&["gates", "mutate", "no_such_switch"], "no switch is called `no_such_switch`"),
+    ] {
+        let (code, stdout, stderr) = project.run(arguments);
+        assert_eq!(code, 64, "{arguments:?}: {stdout}{stderr}");
+        assert!(stderr.contains(expected), "{arguments:?}: {stderr}");
+        assert!(!stderr.contains("RUST_BACKTRACE"), "{stderr}");
+    }
+}
+
+#[test]
+fn help_and_version_succeed_on_stdout() {
+    let project = project();
+    for arguments in [&["--help"][..], &["--version"], &["gates", "run", "--help"]] {
+        let (code, stdout, stderr) = project.run(arguments);
+        assert_eq!((code, stderr.as_str()), (0, ""), "{arguments:?}");
+        assert!(!stdout.is_empty());
+    }
+}
+
+#[test]
+fn requiring_an_absent_device_and_too_many_skips_fail() {
+    let project = project();
+    let (code, _, stderr) = project.run(&["gates", "run", "all", "--require", "cuda"]);
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("--require cuda"), "{stderr}");
+    project.write("needs", "behaviour: [pass]\nrequires: { set: [repeat] }");
+    assert_eq!(project.run(&["gates", "run", "all"]).0, 0);
+    let (code, stdout, stderr) = project.run(&["gates", "run", "all", "--max-skips", "0"]);
+    assert_eq!(code, 1, "{stdout}");
+    assert!(stderr.contains("1 trial skipped, more than --max-skips allows"), "{stderr}");
+    let (code, stdout, _) = project.run(&["gates", "run", "needs", "--set", "repeat=4"]);
+    assert_eq!(code, 0);
+    assert!(stdout.contains("4 passed"), "{stdout}");
+}
+
+#[test]
+fn records_that_cannot_be_written_are_74() {
+    let project = project();
+    std::fs::write(project.path().join("a-file"), "").unwrap();
+    let (code, _, stderr) = project.run(&["gates", "run", "all", "--out", "a-file"]);
+    assert_eq!(code, 74, "{stderr}");
+    assert!(stderr.contains("cannot make the folder"), "{stderr}");
+}
+
+/// A disk that is full after a few lines: a limit on file size stands in for it.
+#[cfg(unix)]
+#[test]
+fn a_full_disk_is_74_and_keeps_what_was_written() {
+    let project = Project::new(&[("probe", "behaviour: [pass]\nrepeat: 100")]);
+    let script = format!(
+        "trap '' XFSZ; ulimit -f 8; exec {} gates run all -q --jobs 1",
+        env!("CARGO_BIN_EXE_assay")
+    );
+    let mut command = Command::new("bash");
+    let output = command.current_dir(project.path()).args(["-c", &script]).output().unwrap();
+    let (code, _, stderr) = ended(output);
+    assert_eq!(code, 74, "{stderr}");
+    assert!(stderr.contains("records written before are intact"), "{stderr}");
+    let run = project.runs()[0].clone();
+    let lines = trials(&run).len();
+    assert!((1..100).contains(&lines), "{lines}");
+    let id = run.file_name().unwrap().to_str().unwrap().trim_end_matches(".partial");
+    assert_eq!(project.run(&["gates", "run", "all", "--resume", id]).0, 0);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupt_is_130_and_keeps_records() {
+    let project = Project::new(&[("probe", "behaviour: [pass]\nrepeat: 200\nwait_ms: 50")]);
+    let child = project
+        .assay(&["gates", "run", "all", "-q"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    let id = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    let (code, stdout, stderr) = ended(child.wait_with_output().unwrap());
+    assert_eq!(code, 130, "{stdout}{stderr}");
+    assert!(stdout.starts_with("interrupted:"), "{stdout}");
+    let run = project.runs()[0].clone();
+    assert!(run.to_string_lossy().ends_with(".partial"));
+    assert!(trials(&run).iter().all(|t| t["verdict"] == "pass"), "no trial is blamed");
+}
+
+#[test]
+fn a_closed_pipe_is_no_failure() {
+    let project = project();
+    let script = format!("{} gates list --json | head -c 1", env!("CARGO_BIN_EXE_assay"));
+    let mut command = Command::new("bash");
+    command.current_dir(project.path()).args(["-o", "pipefail", "-c", &script]);
+    let (code, _, stderr) = ended(command.output().unwrap());
+    assert_eq!((code, stderr.as_str()), (0, ""));
+}

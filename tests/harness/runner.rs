@@ -1,0 +1,174 @@
+//! Runs: isolation, records, kill and resume, partitions.
+
+use crate::support::{Project, names, trials};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+fn wait_for_lines(folder: &Path, lines: usize) -> std::path::PathBuf {
+    let start = Instant::now();
+    loop {
+        let run =
+            std::fs::read_dir(folder).ok().and_then(|mut l| l.next()).map(|e| e.unwrap().path());
+        if let Some(run) = run {
+            let text = std::fs::read_to_string(run.join("trials.jsonl")).unwrap_or_default();
+            if text.lines().count() >= lines {
+                return run;
+            }
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "no records appear");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_trial_that_panics_dies_or_hangs_is_alone_in_that() {
+    let project = Project::new(&[(
+        "probe",
+        "behaviour: [pass, panic, abort, hang, fail, measure]\nrepeat: 2\ntimeout_ms: 1500",
+    )]);
+    let (code, stdout, _) = project.run(&["gates", "run", "all", "--jobs", "2"]);
+    assert_eq!(code, 1, "{stdout}");
+    let run = &project.runs()[0];
+    let trials = trials(run);
+    assert_eq!(trials.len(), 12);
+    for trial in &trials {
+        let (verdict, part) = match trial["case"].as_str().unwrap() {
+            "pass" => ("pass", "as asked"),
+            "fail" => ("fail", "expected nothing, found this probe"),
+            "measure" => ("measured", "a number"),
+            "panic" => ("error", "the trial panicked: panicked at"),
+            "abort" => ("error", "the worker died: it aborted"),
+            "hang" => ("error", "no result within 1500 ms"),
+            other => panic!("{other}"),
+        };
+        assert_eq!(trial["verdict"], verdict, "{trial}");
+        assert!(trial["message"].as_str().unwrap().contains(part), "{trial}");
+    }
+}
+
+#[test]
+fn trials_of_a_group_share_one_worker() {
+    let project =
+        Project::new(&[("probe", "behaviour: [first]\nrepeat: 6\nwait_ms: 20\ngrouped: true")]);
+    project.run(&["gates", "run", "all", "--jobs", "3"]);
+    let trials = trials(&project.runs()[0]);
+    assert_eq!(trials.iter().filter(|t| t["verdict"] == "pass").count(), 1);
+}
+
+#[test]
+fn a_killed_run_loses_nothing_and_repeats_nothing() {
+    let project = Project::new(&[("probe", "behaviour: [pass]\nrepeat: 30\nwait_ms: 60")]);
+    let mut child = project
+        .assay(&["gates", "run", "all", "--jobs", "2", "-q"])
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let partial = wait_for_lines(&project.path().join("results"), 6);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(partial.to_string_lossy().ends_with(".partial"));
+    let file = partial.join("trials.jsonl");
+    let before = std::fs::read_to_string(&file).unwrap();
+    assert!(before.lines().count() < 30, "killed too late to show anything");
+    // As if the kill had come in the middle of a write.
+    std::fs::write(&file, format!("{before}{{\"name\":\"probe/cpu/pa")).unwrap();
+
+    let id = partial.file_name().unwrap().to_str().unwrap().trim_end_matches(".partial").to_owned();
+    let (code, stdout, stderr) = project.run(&["gates", "run", "all", "--resume", &id]);
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    let done = project.path().join("results").join(&id);
+    let after = std::fs::read_to_string(done.join("trials.jsonl")).unwrap();
+    assert!(after.starts_with(&before), "finished lines are kept as they are");
+    let all = names(&trials(&done));
+    let mut unique = all.clone();
+    unique.dedup();
+    assert_eq!((all.len(), unique.len()), (30, 30), "each trial once");
+    assert!(!partial.exists());
+}
+
+#[test]
+fn resuming_retries_errors_and_never_failures() {
+    let project = Project::new(&[("probe", "behaviour: [pass, fail, panic]")]);
+    assert_eq!(project.run(&["gates", "run", "all"]).0, 1);
+    let run = project.runs()[0].clone();
+    let id = run.file_name().unwrap().to_str().unwrap().to_owned();
+    assert_eq!(project.run(&["gates", "run", "all", "--resume", &id]).0, 1);
+    let lines: Vec<(String, u64)> = trials(&run)
+        .iter()
+        .map(|t| (t["case"].as_str().unwrap().to_owned(), t["attempt"].as_u64().unwrap()))
+        .collect();
+    let of =
+        |case: &str| lines.iter().filter(|(c, _)| c == case).map(|(_, a)| *a).collect::<Vec<_>>();
+    assert_eq!((of("pass"), of("fail"), of("panic")), (vec![1], vec![1], vec![1, 2]));
+}
+
+#[test]
+fn a_changed_record_build_or_machine_is_refused() {
+    let project = Project::new(&[("probe", "behaviour: [pass]\nrepeat: 3")]);
+    assert_eq!(project.run(&["gates", "run", "all"]).0, 0);
+    let run = project.runs()[0].clone();
+    let resume = |expected: &str| {
+        let (code, _, stderr) =
+            project.run(&["gates", "run", "all", "--resume", run.to_str().unwrap()]);
+        assert!(code != 0 && stderr.contains(expected), "{code} {stderr}");
+    };
+    let edit = |file: &str, from: &str, to: &str| {
+        let path = run.join(file);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let edited = text.replacen(from, to, 1);
+        assert_ne!(edited, text);
+        std::fs::write(&path, edited).unwrap();
+        text
+    };
+    let whole = edit("trials.jsonl", "\"as asked\"", "\"as told\"");
+    resume("trials.jsonl:2: the line does not continue the line before it");
+    std::fs::write(run.join("trials.jsonl"), whole).unwrap();
+    let whole = edit("run.json", "\"digest\": \"", "\"digest\": \"0");
+    resume("it was made by another build");
+    std::fs::write(run.join("run.json"), whole).unwrap();
+    let whole = edit("run.json", "\"cpu\": \"", "\"cpu\": \"Other ");
+    resume("it was made on another machine");
+    std::fs::write(run.join("run.json"), whole).unwrap();
+    edit("run.json", "\"schema_version\": 1", "\"schema_version\": 999");
+    resume("was written by a newer version of assay (record version 999");
+}
+
+#[test]
+fn parts_cover_everything_once() {
+    let project = Project::new(&[("probe", "behaviour: [pass]\nrepeat: 20")]);
+    let mut all = Vec::new();
+    for part in ["hash:1/2", "hash:2/2"] {
+        assert_eq!(project.run(&["gates", "run", "all", "--partition", part, "--out", part]).0, 0);
+        let run = std::fs::read_dir(project.path().join(part)).unwrap().next().unwrap();
+        all.extend(trials(&run.unwrap().path()));
+    }
+    let all = names(&all);
+    let mut unique = all.clone();
+    unique.dedup();
+    assert_eq!((all.len(), unique.len()), (20, 20));
+}
+
+#[test]
+fn fail_fast_stops_and_what_did_not_run_can_be_resumed() {
+    let project = Project::new(&[("probe", "behaviour: [fail, pass]\nrepeat: 5\nwait_ms: 20")]);
+    let (code, stdout, stderr) =
+        project.run(&["gates", "run", "all", "--fail-fast", "--jobs", "1"]);
+    assert_eq!(code, 1, "{stdout}");
+    assert!(
+        stderr.contains("9 trials not run; continue with: assay gates run all --resume"),
+        "{stderr}"
+    );
+    assert!(project.runs()[0].to_string_lossy().ends_with(".partial"));
+}
+
+#[test]
+fn junit_and_markdown_name_every_failure() {
+    let project = Project::new(&[("probe", "behaviour: [pass, fail, panic]")]);
+    project.run(&["gates", "run", "all", "--junit", "j.xml", "--markdown", "m.md"]);
+    let junit = std::fs::read_to_string(project.path().join("j.xml")).unwrap();
+    assert!(junit.contains("tests=\"3\" failures=\"1\" errors=\"1\" skipped=\"0\""), "{junit}");
+    assert_eq!(junit.matches("<testcase").count(), 3);
+    assert!(junit.contains("<failure message=\"expected nothing, found this probe\">"), "{junit}");
+    let markdown = std::fs::read_to_string(project.path().join("m.md")).unwrap();
+    assert!(markdown.contains("- **probe/cpu/fail/n=0** (fail): expected nothing"), "{markdown}");
+}
