@@ -231,9 +231,12 @@ fn summary_line(summary: &RunSummary, outcome: &RunOutcome, console: &Console) -
     };
     let Counts { pass, fail, error, skip, measured } = summary.counts;
     let mut parts = vec![format!("{pass} passed")];
-    for (n, what) in
-        [(fail, "failed"), (error, "errors"), (skip, "skipped"), (measured, "measured")]
-    {
+    for (n, what) in [
+        (fail, "failed"),
+        (error, if error == 1 { "error" } else { "errors" }),
+        (skip, "skipped"),
+        (measured, "measured"),
+    ] {
         if n > 0 {
             parts.push(format!("{n} {what}"));
         }

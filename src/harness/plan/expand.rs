@@ -69,8 +69,9 @@ pub(super) fn expand(
         check_expectations(gate, &cells)?;
     }
     if cells.is_empty() && expansion.not_applicable.is_empty() {
-        let fault = Fault::from("the gate expands into no trial".to_owned());
-        return Err(gate.locate(&fault));
+        let key = if gate.exclude.is_empty() { None } else { Some("exclude") };
+        let message = "the gate expands into no trial, so it would test nothing".to_owned();
+        return Err(gate.locate(&Fault { key, message }));
     }
     let mut names = BTreeSet::new();
     for cell in cells {

@@ -6,6 +6,7 @@
 use super::Diagnostic;
 use super::diagnostic::did_you_mean;
 use serde::de::DeserializeSeed;
+use serde_yaml::budget::BudgetBreach;
 use serde_yaml::{DuplicateKeyPolicy, Error, Location, MergeKeyPolicy, Options, Spanned};
 use std::fs::File;
 use std::io::Read as _;
@@ -126,9 +127,19 @@ fn explain(path: &Path, text: &str, error: &Error) -> Diagnostic {
         | Error::SerdeInvalidValue { unexpected, expected, .. } => {
             let kind = matches!(error, Error::SerdeInvalidType { .. });
             let message = if kind { "wrong type" } else { "value not allowed" };
+            let found = unexpected.strip_prefix("string ").map(|text| format!("the text {text}"));
             let mut diagnostic = Diagnostic::new(path, message).expected(expected);
-            diagnostic.found = Some(unexpected.clone());
+            diagnostic.found = Some(found.unwrap_or_else(|| unexpected.clone()));
             diagnostic
+        }
+        Error::NonFiniteFloat { value, .. } => {
+            let mut diagnostic =
+                Diagnostic::new(path, "value not allowed").expected("a finite number");
+            diagnostic.found = Some(format!("`{value}`"));
+            diagnostic
+        }
+        Error::Budget { breach: BudgetBreach::Documents { .. }, .. } => {
+            Diagnostic::new(path, "a spec file holds one document; remove the `---`")
         }
         Error::SerdeInvalidLength { len, expected, .. } => {
             let mut diagnostic = Diagnostic::new(path, "wrong number of items").expected(expected);
@@ -167,7 +178,10 @@ fn explain(path: &Path, text: &str, error: &Error) -> Diagnostic {
         Error::ExternalMessage { msg, .. } => Diagnostic::new(path, format!("not YAML: {msg}")),
         _ => Diagnostic::new(path, error.to_string()),
     };
-    if let Some((line, column)) = error.location().as_ref().and_then(position) {
+    if let Some((line, mut column)) = error.location().as_ref().and_then(position) {
+        if matches!(error, Error::SerdeInvalidValue { .. } | Error::SerdeInvalidLength { .. }) {
+            column = value_column(text, line, column);
+        }
         let token = token(text, line, column);
         let missing = matches!(error, Error::SerdeMissingField { .. });
         let length = if missing { 1 } else { token.chars().count() };
@@ -214,6 +228,20 @@ fn described(library_name: &str) -> String {
         "mapping start" | "mapping" => "a mapping (`key: value` lines)".into(),
         "sequence start" | "sequence" => "a list".into(),
         other => other.into(),
+    }
+}
+
+/// The column of the value where a key starts at `column` and its value is on the same line.
+fn value_column(text: &str, line: usize, column: usize) -> usize {
+    let content = text.lines().nth(line - 1).unwrap_or_default();
+    let rest: String = content.chars().skip(column - 1).collect();
+    let key = rest.chars().take_while(|c| c.is_alphanumeric() || "_-".contains(*c)).count();
+    let after: String = rest.chars().skip(key).collect();
+    match after.strip_prefix(": ") {
+        Some(value) if key > 0 && !value.trim().is_empty() => {
+            column + key + 2 + value.chars().take_while(|c| *c == ' ').count()
+        }
+        _ => column,
     }
 }
 
