@@ -8,7 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::from_args();
+    let arguments = match <Arguments as clap::Parser>::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let _ = error.print();
+            return if error.use_stderr() { Exit::Usage } else { Exit::Success }.into();
+        }
+    };
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     // One folder, replaced every time: `assay gates run` is the way to keep records.
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gates");
@@ -20,7 +26,7 @@ fn main() -> ExitCode {
         long: false,
         set: Default::default(),
         partition: None,
-        jobs: arguments.test_threads.unwrap_or((processors / 2).max(1)),
+        jobs: arguments.test_threads.unwrap_or(processors),
         fail_fast: false,
         shuffle: None,
         resume: None,

@@ -18,6 +18,7 @@ pub(crate) enum Tone {
     Good,
     Bad,
     Caution,
+    Dim,
     Strong,
 }
 
@@ -27,6 +28,7 @@ impl Tone {
             Tone::Good => "32",
             Tone::Bad => "1;31",
             Tone::Caution => "33",
+            Tone::Dim => "2",
             Tone::Strong => "1",
         }
     }

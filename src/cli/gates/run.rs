@@ -32,7 +32,7 @@ selection; 74 the records could not be written; 130 interrupted (--resume contin
 pub(super) struct Args {
     #[command(flatten)]
     selection: Selection,
-    /// Worker processes at a time [default: one per two processors]
+    /// Worker processes at a time, which share the processors [default: one per processor]
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
     /// Run one part of several, split by the hash of trial names
@@ -104,8 +104,8 @@ fn launch(args: &Args, interrupted: Arc<AtomicBool>) -> Result<Launch, Failure> 
     let base = super::list::launch(&args.selection)?;
     Ok(Launch {
         partition: args.partition,
-        // Regions are threaded themselves, so a worker is given two processors.
-        jobs: args.jobs.map_or((processors / 2).max(1), usize::from),
+        // Most models of gates are small: one thread each keeps the processors busiest.
+        jobs: args.jobs.map_or(processors, usize::from),
         fail_fast: args.fail_fast,
         shuffle: args.shuffle,
         resume: args.resume.clone(),

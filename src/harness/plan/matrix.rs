@@ -56,13 +56,14 @@ impl Matrix {
         self
     }
 
-    /// The product with these cases.
+    /// The product with these cases. They vary fastest, so that trials of the same shape follow
+    /// each other and can share what they cache.
     pub fn cases<C: AxisValue>(&self, cases: impl IntoIterator<Item = C>) -> Vec<Case> {
-        cases
+        let names: Vec<String> = cases.into_iter().map(|case| case.axis_text()).collect();
+        self.rows()
             .into_iter()
-            .flat_map(|case| {
-                let name = case.axis_text();
-                self.rows().into_iter().map(move |axes| Case { case: Some(name.clone()), axes })
+            .flat_map(|axes| {
+                names.iter().map(move |name| Case { case: Some(name.clone()), axes: axes.clone() })
             })
             .collect()
     }

@@ -254,7 +254,13 @@ fn token(text: &str, line: usize, column: usize) -> String {
         return rest[..end].to_owned();
     }
     if rest.starts_with(['[', '{']) {
-        return rest.trim_end().to_owned();
+        let mut depth = 0;
+        let closes = |c: char| {
+            depth += i32::from("[{".contains(c)) - i32::from("]}".contains(c));
+            depth == 0
+        };
+        let end = rest.find(closes).map_or(rest.len(), |at| at + 1);
+        return rest[..end].trim_end().to_owned();
     }
     let end = [": ", " #", ",", "]", "}"].iter().filter_map(|d| rest.find(d)).min();
     rest[..end.unwrap_or(rest.len())].trim_end().trim_end_matches(':').to_owned()
