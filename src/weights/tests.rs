@@ -117,6 +117,26 @@ fn interleaved_rows_are_gathered_and_whole_ones_stay_in_place() {
     assert_eq!(set.size_bytes(), 2 * (8 + 8 + 8));
 }
 
+/// Old writers did not pad the header, so the data section may begin anywhere.
+#[test]
+fn an_unaligned_data_section_is_copied() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors");
+    tensors().write(&path);
+    let aligned = Checkpoint::open(&path).unwrap().load(&descriptor()).unwrap();
+    let mut file = std::fs::read(&path).unwrap();
+    let length = u64::from_le_bytes(*file.first_chunk().unwrap());
+    file.insert(8 + length as usize, b' ');
+    file[..8].copy_from_slice(&(length + 1).to_le_bytes());
+    let odd = folder.path().join("odd.safetensors");
+    std::fs::write(&odd, file).unwrap();
+    let copied = Checkpoint::open(&odd).unwrap().load(&descriptor()).unwrap();
+    assert_eq!(aligned.source(), copied.source());
+    let storage = &copied.get(RoleName::Embed, None).unwrap().storage;
+    let crate::tensor::Storage::Bf16(elements) = storage else { panic!("BF16 stays BF16") };
+    assert!(!elements.is_mapped());
+}
+
 #[test]
 fn f16_is_widened_exactly() {
     let mut tensors = tensors();
