@@ -24,8 +24,10 @@ fn a_wrong_attention_fails() {
     // Not of position 0, where a softmax over one key is 1 whatever the query.
     assert_eq!(verdict(&|i| i.q[7 * 64 + 37] += 0.125, &found), Verdict::Fail, "a query element");
     assert_eq!(verdict(&|i| i.v.rotate_left(16), &found), Verdict::Fail, "the other value head");
-    let key_299 = 299 * 32;
-    assert_eq!(verdict(&|i| i.k[key_299] += 1.0, &found), Verdict::Fail, "the last key");
+    // Large, since the last key may weigh little.
+    let last = 299 * 2 * 16;
+    assert_eq!(verdict(&|i| i.v[last] += 1e6, &found), Verdict::Fail, "the last value");
+    assert_eq!(verdict(&|i| i.k[last - 32] = 4.0, &found), Verdict::Fail, "a key of two rows");
     let mut nan = found.clone();
     nan[0] = f32::NAN;
     assert_eq!(verdict(&|_| (), &nan), Verdict::Fail, "NaN never passes");
