@@ -8,6 +8,7 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 mod support {
     pub(crate) mod source;
@@ -68,7 +69,13 @@ impl Source {
     }
 }
 
-fn sources() -> Vec<Source> {
+/// Every file, read once.
+fn sources() -> &'static [Source] {
+    static SOURCES: OnceLock<Vec<Source>> = OnceLock::new();
+    SOURCES.get_or_init(read_sources)
+}
+
+fn read_sources() -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut folders = vec![root.clone()];
     let mut files: Vec<PathBuf> = Vec::new();
@@ -180,7 +187,8 @@ fn code_in_mod_rs(source: &Source) -> Vec<String> {
         "let",
     ];
     numbered(&source.code)
-        .filter(|(_, line)| words(line).any(|w| ITEMS.contains(&w)))
+        .find(|(_, line)| words(line).any(|w| ITEMS.contains(&w)))
+        .into_iter()
         .map(|(number, line)| {
             let path = &source.path;
             format!(
@@ -226,7 +234,8 @@ fn unexplained_unsafe(source: &Source) -> Vec<String> {
         if !UNSAFE_HOMES.iter().any(|home| path.starts_with(home)) {
             findings.push(format!("src/{path}:{number}: `unsafe` only in {UNSAFE_HOMES:?}"));
         }
-        let declares = line.contains("unsafe fn") || line.contains("unsafe extern");
+        let declares =
+            ["unsafe fn", "unsafe extern", "unsafe trait"].iter().any(|d| line.contains(d));
         let wanted = if declares { "# Safety" } else { "SAFETY:" };
         // The explanation stands in the comment right above, attributes and wrapped expressions
         // between them allowed.
@@ -260,7 +269,7 @@ fn layers_flow_one_way() {
 
 #[test]
 fn lib_rs_names_the_same_layers() {
-    let text = sources().into_iter().find(|s| s.path == "lib.rs").expect("src/lib.rs").text;
+    let text = &sources().iter().find(|s| s.path == "lib.rs").expect("src/lib.rs").text;
     let order = LAYERS.join(" → ");
     assert!(text.contains(&order), "the order in src/lib.rs is not `{order}`");
 }

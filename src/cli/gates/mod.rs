@@ -1,5 +1,6 @@
 //! `assay gates`: list, show, lint, run, mutate.
 
+mod command;
 mod lint;
 mod list;
 mod mutate;
@@ -7,86 +8,7 @@ mod run;
 mod show;
 mod table;
 
+pub(super) use command::{Args, run};
+
 use super::{Console, Failure};
-use crate::harness::{Pattern, PlanError, project_root};
-use crate::units::Exit;
-use clap::Subcommand;
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-
-/// Claims about the engine and the runs that test them
-#[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  assay gates list                  every gate, its trials and what cannot run here
-  assay gates show NAME             one gate: the claim, its trials by name
-  assay gates run all               run everything this machine can test
-  assay gates run tag:long --long   everything a short run leaves out
-  assay gates lint ./mine.yaml      check a file without running it")]
-pub(super) struct Args {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    /// List gates with the number of their trials
-    List(list::Args),
-    /// Show one gate: the claim, its trials, what cannot run here
-    Show(show::Args),
-    /// Check gate files without running them
-    Lint(lint::Args),
-    /// Run gates and record the result
-    Run(Box<run::Args>),
-    /// Plant defects and see which gates notice
-    Mutate(mutate::Args),
-}
-
-/// Runs the subcommand.
-pub(super) fn run(args: Args, console: &Console) -> Result<Exit, Failure> {
-    match args.command {
-        Command::List(args) => list::run(args, console),
-        Command::Show(args) => show::run(args, console),
-        Command::Lint(args) => lint::run(&args, console),
-        Command::Run(args) => run::run(*args, console),
-        Command::Mutate(args) => mutate::run(&args, console),
-    }
-}
-
-/// Which gates, for every subcommand that takes them.
-#[derive(Clone, Debug, clap::Args)]
-struct Selection {
-    /// `all`, a name, a glob (`*-invariance`), `tag:NAME`, a trial or glob of trials
-    /// (`NAME/cpu/f32/*`), or a file (`./mine.yaml`)
-    #[arg(value_name = "GATE", default_value = "all")]
-    gates: Vec<String>,
-    /// Give or replace a key of the gates selected, such as the folder of a model
-    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
-    set: Vec<(String, String)>,
-    /// Everything, where a gate tagged `long` otherwise runs a fixed small part
-    #[arg(long)]
-    long: bool,
-}
-
-impl Selection {
-    fn set(&self) -> BTreeMap<String, String> {
-        self.set.iter().cloned().collect()
-    }
-
-    /// The project folder, needed unless all that is selected are files.
-    fn root(&self) -> Result<Option<PathBuf>, Failure> {
-        let here = std::env::current_dir()?;
-        let only_files = self.gates.iter().all(|g| matches!(Pattern::parse(g), Pattern::File(_)));
-        match project_root(&here) {
-            None if !only_files => Err(Failure::usage(PlanError::NoProject(here))),
-            root => Ok(root),
-        }
-    }
-}
-
-fn key_value(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err("expected KEY=VALUE".to_owned()),
-    }
-}
+use command::Selection;

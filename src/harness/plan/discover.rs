@@ -78,7 +78,7 @@ pub fn read_gates(
     let mut gates = Vec::new();
     let mut faults = Vec::new();
     for path in paths {
-        match GateFile::read(&path, set) {
+        match read_with(&path, patterns, set) {
             Ok(gate) => gates.push(gate),
             Err(fault) => faults.push(fault),
         }
@@ -112,6 +112,32 @@ pub fn read_gates(
         }
     }
     Ok(gates)
+}
+
+/// Reads a gate with those `--set` values that are meant for it: all of them if it is selected by
+/// name, tag or file, otherwise (`all`) only those that it requires. A model given for one gate
+/// must not replace the model of another.
+fn read_with(
+    path: &Path,
+    patterns: &[Pattern],
+    set: &BTreeMap<String, String>,
+) -> Result<GateFile, Diagnostic> {
+    let gate = match GateFile::read(path, &BTreeMap::new()) {
+        Ok(gate) => gate,
+        // The file may be complete only with what was given.
+        Err(fault) => return GateFile::read(path, set).map_err(|_| fault),
+    };
+    let named = patterns.iter().any(|pattern| match pattern {
+        Pattern::All => false,
+        Pattern::Name(name) => {
+            let gates = Pattern::parse(name.split('/').next().unwrap_or(name));
+            gates.selects(&gate.name, &gate.tags, &gate.path, "")
+        }
+        other => other.selects(&gate.name, &gate.tags, &gate.path, ""),
+    });
+    let mut meant = set.clone();
+    meant.retain(|key, _| named || gate.requires.set.contains(key));
+    if meant.is_empty() { Ok(gate) } else { GateFile::read(path, &meant) }
 }
 
 fn unknown(pattern: &Pattern, gates: &[GateFile]) -> PlanError {

@@ -7,6 +7,7 @@ use super::schedule::{Queue, Waiting};
 use crate::harness::kind::{Outcome, Verdict};
 use crate::harness::plan::{Plan, Trial};
 use crate::harness::records::{RecordError, RunWriter, TrialRecord};
+use crate::harness::spec::GateFile;
 use crate::units::utc_now;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -68,6 +69,12 @@ pub struct Session {
     changed: Condvar,
     stop: AtomicBool,
     started: Instant,
+}
+
+/// The `--set` values that took part in reading a gate.
+fn given_to(gate: &GateFile, set: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let taken = set.iter().filter(|(key, _)| gate.overrides.contains_key(*key));
+    taken.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 impl std::fmt::Debug for Session {
@@ -260,7 +267,7 @@ impl Session {
         };
         let request = Request {
             path: std::path::absolute(&gate.path).unwrap_or_else(|_| gate.path.clone()),
-            set: self.options.set.clone(),
+            set: given_to(gate, &self.options.set),
             spec_digest: gate.digest.to_string(),
             cell: trial.cell.clone(),
             long: self.options.long,

@@ -117,13 +117,3 @@ fn another_checkpoint_fails_and_is_named() {
         assert!(outcome.message.contains("other weights"), "{}", outcome.message);
     }
 }
-
-#[test]
-fn tmp_smollm2() {
-    let Ok(dir) = std::env::var("TMP_SMOL") else { return };
-    let policy = std::env::var("TMP_POLICY").unwrap();
-    let results = run("reference-smollm2", &[("policy", format!("[{policy}]\nmodel: {dir}"))]);
-    for (cell, o) in &results {
-        eprintln!("{} {:?} {} {}", name(cell), o.verdict, o.message, serde_json::to_string(&o.evidence).unwrap());
-    }
-}

@@ -5,45 +5,10 @@ mod checks;
 mod data;
 mod figures;
 mod identity;
+mod render;
 mod top;
 
 #[cfg(test)]
 mod tests;
 
-use super::format;
-use super::html::{Node, element};
-use super::page::page;
-use crate::harness::scenario::ScenarioRun;
-use data::Data;
-
-/// Renders the decision page of a scenario run.
-pub fn render_decision(record: &ScenarioRun) -> String {
-    let verdict = record.verdict();
-    let data = Data::new(record, &verdict);
-    let run = &record.run;
-    let body: Node = [
-        top::verdict(&data),
-        arms::metrics(&data),
-        figures::section(&data),
-        arms::bound(&data),
-        arms::quality(&data),
-        checks::section(&data),
-        identity::difference(&data),
-        identity::environment(&data),
-        identity::reproduce(&data),
-    ]
-    .into_iter()
-    .collect();
-    let kicker: Node = [
-        Node::from(format!("Assay decision · {} · ", run.plan.scenario)),
-        format!("{} · {}", run.scenario.device, format::moment(&run.started)).into(),
-    ]
-    .into_iter()
-    .collect();
-    let foot = element("p").with(format!(
-        "Run {} · assay {} · rendered from its record alone; every sample is in record.json.",
-        run.run_id, run.build.version
-    ));
-    let title = format!("{}: {} · Assay", run.plan.scenario, verdict.decision);
-    page(&title, kicker, &run.scenario.question, body, foot.into())
-}
+pub use render::render_decision;

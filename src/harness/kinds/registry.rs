@@ -1,0 +1,60 @@
+//! Every kind, in one table: a new one adds its line here and its `mod` line beside.
+
+use super::{
+    chunk_consistency, core_reference, descriptor_snapshot, device_facts, generation_lifecycle,
+    instruction_sets, manifest_identity, model_reference, refusal, region_invariance,
+    region_inventory, resource_safety, runner_probe, sampling_distribution, sampling_replay,
+    schedule_invariance, state_checkpoint, tokenizer_stream,
+};
+use crate::harness::kind::{DeviceUse, GateKind, KindSpec, PolicyUse};
+use crate::harness::spec::{Diagnostic, Overrides, Reading, parse_kind};
+use std::path::Path;
+use std::sync::Arc;
+
+/// How the harness knows a kind.
+#[derive(Debug)]
+pub(in crate::harness) struct Registration {
+    pub(in crate::harness) name: &'static str,
+    pub(in crate::harness) device: DeviceUse,
+    pub(in crate::harness) policy: PolicyUse,
+    pub(in crate::harness) parse:
+        fn(&Path, &str, &Reading, &Overrides) -> Result<Arc<dyn GateKind>, Diagnostic>,
+    pub(in crate::harness) schema: fn(&mut schemars::SchemaGenerator) -> schemars::Schema,
+}
+
+const fn kind<K: KindSpec>() -> Registration {
+    Registration {
+        name: K::NAME,
+        device: K::DEVICE,
+        policy: K::POLICY,
+        parse: parse_kind::<K>,
+        schema: K::json_schema,
+    }
+}
+
+/// Every kind, by name.
+pub(in crate::harness) static REGISTRY: &[Registration] = &[
+    kind::<chunk_consistency::ChunkConsistency>(),
+    kind::<core_reference::CoreReference>(),
+    kind::<descriptor_snapshot::DescriptorSnapshot>(),
+    kind::<device_facts::DeviceFactsGate>(),
+    kind::<generation_lifecycle::GenerationLifecycle>(),
+    kind::<instruction_sets::InstructionSets>(),
+    kind::<manifest_identity::ManifestIdentity>(),
+    kind::<model_reference::ModelReference>(),
+    kind::<refusal::Refusal>(),
+    kind::<region_invariance::RegionInvariance>(),
+    kind::<region_inventory::RegionInventory>(),
+    kind::<resource_safety::ResourceSafety>(),
+    kind::<sampling_distribution::SamplingDistribution>(),
+    kind::<sampling_replay::SamplingReplay>(),
+    kind::<schedule_invariance::ScheduleInvariance>(),
+    kind::<state_checkpoint::StateCheckpoint>(),
+    kind::<tokenizer_stream::TokenizerStream>(),
+    kind::<runner_probe::RunnerProbe>(),
+];
+
+/// The kind of this name.
+pub(in crate::harness) fn find(name: &str) -> Option<&'static Registration> {
+    REGISTRY.iter().find(|r| r.name == name)
+}
