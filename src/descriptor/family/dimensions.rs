@@ -69,12 +69,12 @@ fn read_mixers(
 ) -> Result<(Vec<Mixer>, Option<GatedDeltaNet>)> {
     const TYPES: &str = "layer_types";
     let listed = text.optional_list(TYPES)?;
-    if let Some(items) = listed {
-        if items.len() != layers {
-            let problem =
-                format!("expected {layers} entries (`num_hidden_layers`), found {}", items.len());
-            return Err(text.refuse(TYPES, problem));
-        }
+    if let Some(items) = listed
+        && items.len() != layers
+    {
+        let problem =
+            format!("expected {layers} entries (`num_hidden_layers`), found {}", items.len());
+        return Err(text.refuse(TYPES, problem));
     }
     let hybrid = matches!(family.mixers, Mixers::Hybrid(_));
     let kind_of = |node: &JsonNode| match node.as_str() {

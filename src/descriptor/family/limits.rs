@@ -17,10 +17,10 @@ pub(super) const ONLY_EVERYWHERE: &[(&str, Only)] = &[
 /// The element type, under all its spellings: BF16, or FP32 weights to round to it.
 pub(super) fn check_dtype(outer: &Fields<'_>, text: &Fields<'_>) -> Result<()> {
     let places = [(text, "dtype"), (text, "torch_dtype"), (outer, "dtype"), (outer, "torch_dtype")];
-    if let Some((fields, key, node)) = agreed(&places)? {
-        if !node.as_str().is_some_and(|t| ["bfloat16", "float32"].contains(&t)) {
-            return Err(fields.expected(key, node, "\"bfloat16\" or \"float32\""));
-        }
+    if let Some((fields, key, node)) = agreed(&places)?
+        && !node.as_str().is_some_and(|t| ["bfloat16", "float32"].contains(&t))
+    {
+        return Err(fields.expected(key, node, "\"bfloat16\" or \"float32\""));
     }
     Ok(())
 }
