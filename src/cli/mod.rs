@@ -4,18 +4,22 @@
 //! `run(Args, &Console) -> Result<Exit, Failure>`; adding one is a `mod` line and a line in
 //! [`root`].
 
+mod capture;
 mod complete;
 mod console;
 mod doctor;
+mod engine_args;
 mod failure;
 mod gates;
 mod kernels;
+mod manifest;
 mod model;
 mod model_args;
 mod report;
 mod root;
 mod scenario;
 mod schema;
+mod table;
 mod worker;
 
 pub(crate) use console::{Console, Tone};

@@ -24,6 +24,10 @@ commands! {
     Scenario = scenario,
     /// Render and check reports
     Report = report,
+    /// Show, check or compare execution manifests
+    Manifest = manifest,
+    /// Record what an execution computes, and compare recordings
+    Capture = capture,
     /// Say what a checkpoint is: dimensions, weights, descriptor
     Model = model,
     /// List the CUDA kernels, compile them without a GPU, or probe a device

@@ -1,7 +1,7 @@
 //! `assay model describe`.
 
-use super::table::{bytes, columns, grouped};
 use crate::cli::model_args::DescriptorArgs;
+use crate::cli::table::{bytes, columns, grouped};
 use crate::cli::{Console, Failure};
 use crate::descriptor::{Descriptor, Mixer, OutputGate, Role, RopeScaling};
 use crate::units::Exit;

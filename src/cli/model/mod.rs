@@ -3,6 +3,5 @@
 mod command;
 mod describe;
 mod synth;
-mod table;
 
 pub(crate) use command::{Args, run};

@@ -1,6 +1,6 @@
 //! `assay model synth`.
 
-use super::table::bytes;
+use crate::cli::table::bytes;
 use crate::cli::{Console, Failure};
 use crate::descriptor::{Descriptor, from_dir};
 use crate::units::{Exit, Memory};

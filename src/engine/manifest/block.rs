@@ -137,8 +137,15 @@ pub fn unestablished(fields: &Canonical) -> Vec<String> {
     found
 }
 
+/// Every value below `fields` that holds no others, with its path.
+pub fn leaves(fields: &Canonical) -> Vec<(String, Canonical)> {
+    let mut found = Vec::new();
+    walk(fields, String::new(), &mut |path, leaf| found.push((path.to_owned(), leaf.clone())));
+    found
+}
+
 /// Visits every value that holds no others, with its path.
-pub(super) fn walk(value: &Canonical, path: String, visit: &mut impl FnMut(&str, &Canonical)) {
+fn walk(value: &Canonical, path: String, visit: &mut impl FnMut(&str, &Canonical)) {
     match value {
         Canonical::Object(fields) if !fields.is_empty() => {
             for (key, value) in fields {

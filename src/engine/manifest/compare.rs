@@ -1,8 +1,7 @@
 //! The field-by-field difference of two manifests.
 
-use super::block::walk;
 use super::run::{COMPARED, FULL_CONTENT, INFORMATIONAL};
-use super::{Block, BlockName, Manifest, unestablished};
+use super::{Block, BlockName, Manifest, leaves, unestablished};
 use crate::units::{Canonical, Digest};
 use std::collections::BTreeMap;
 
@@ -114,13 +113,7 @@ fn part(block: &Block, key: &str) -> Canonical {
 }
 
 fn fields(left: &Canonical, right: &Canonical) -> Vec<FieldDifference> {
-    let leaves = |value: &Canonical| {
-        let mut leaves = BTreeMap::new();
-        walk(value, String::new(), &mut |path, leaf| {
-            leaves.insert(path.to_owned(), leaf.clone());
-        });
-        leaves
-    };
+    let leaves = |value: &Canonical| leaves(value).into_iter().collect::<BTreeMap<_, _>>();
     let (left, mut right) = (leaves(left), leaves(right));
     let mut found = Vec::new();
     for (path, l) in left {

@@ -17,11 +17,12 @@ mod document;
 mod numerical_policy;
 mod read;
 mod run;
+mod show;
 mod storage;
 mod weights;
 
 pub use assemble::Execution;
-pub use block::{Block, BlockName, NOT_APPLICABLE, unestablished};
+pub use block::{Block, BlockName, NOT_APPLICABLE, leaves, unestablished};
 pub use build::build_fields;
 pub use compare::{BlockDifference, FieldDifference, Informational, ManifestDifference, compare};
 pub use deployment::deployment_fields;

@@ -12,6 +12,14 @@ pub enum Across {
 }
 
 impl Across {
+    /// As the command line spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Across::Builds => "builds",
+            Across::Machines => "machines",
+        }
+    }
+
     fn block(self) -> BlockName {
         match self {
             Across::Builds => BlockName::Build,

@@ -13,6 +13,7 @@ mod info;
 mod prompts;
 mod read;
 mod record;
+mod verdict;
 mod write;
 
 pub use admission::{Across, Admission, Mode, admit};
@@ -20,6 +21,6 @@ pub use arrays::{ArrayComparison, ArrayState};
 pub use compare::{CaptureComparison, compare};
 pub use error::CaptureError;
 pub use info::{CAPTURE_VERSION, CaptureInfo, CaseRun, PromptInfo};
-pub use prompts::{Prompt, PromptSource, parse_prompts};
+pub use prompts::{Prompt, PromptContent, PromptSource, parse_prompts};
 pub use read::Capture;
 pub use record::{RecordOptions, Recorded, record};

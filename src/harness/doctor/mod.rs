@@ -8,6 +8,8 @@ mod facts;
 mod finding;
 mod findings;
 mod host;
+#[cfg(test)]
+mod tests;
 
 pub use cuda::CudaFacts;
 pub use facts::Facts;

@@ -1,5 +1,6 @@
 //! The gate kinds: one module each, and one line in the registry.
 
+mod capture_compare;
 mod chunk_consistency;
 mod core_reference;
 mod descriptor_snapshot;

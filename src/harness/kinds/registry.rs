@@ -1,10 +1,10 @@
 //! Every kind, in one table: a new one adds its line here and its `mod` line beside.
 
 use super::{
-    chunk_consistency, core_reference, descriptor_snapshot, device_facts, generation_lifecycle,
-    instruction_sets, manifest_identity, model_reference, refusal, region_invariance,
-    region_inventory, resource_safety, runner_probe, sampling_distribution, sampling_replay,
-    schedule_invariance, state_checkpoint, tokenizer_stream,
+    capture_compare, chunk_consistency, core_reference, descriptor_snapshot, device_facts,
+    generation_lifecycle, instruction_sets, manifest_identity, model_reference, refusal,
+    region_invariance, region_inventory, resource_safety, runner_probe, sampling_distribution,
+    sampling_replay, schedule_invariance, state_checkpoint, tokenizer_stream,
 };
 use crate::harness::kind::{DeviceUse, GateKind, KindSpec, PolicyUse};
 use crate::harness::spec::{Diagnostic, Overrides, Reading, parse_kind};
@@ -34,6 +34,7 @@ const fn kind<K: KindSpec>() -> Registration {
 
 /// Every kind, by name.
 pub(in crate::harness) static REGISTRY: &[Registration] = &[
+    kind::<capture_compare::CaptureCompare>(),
     kind::<chunk_consistency::ChunkConsistency>(),
     kind::<core_reference::CoreReference>(),
     kind::<descriptor_snapshot::DescriptorSnapshot>(),

@@ -1,7 +1,7 @@
 //! Tables and quantities as text.
 
 /// Rows of cells as aligned columns, two spaces apart; columns in `right` are right-aligned.
-pub(super) fn columns(rows: &[Vec<String>], right: &[usize]) -> String {
+pub(crate) fn columns(rows: &[Vec<String>], right: &[usize]) -> String {
     let width = |c: usize| {
         rows.iter().filter_map(|row| row.get(c)).map(|t| t.chars().count()).max().unwrap_or(0)
     };
@@ -28,7 +28,7 @@ pub(super) fn columns(rows: &[Vec<String>], right: &[usize]) -> String {
 }
 
 /// Digits in groups of three: `134,515,008`.
-pub(super) fn grouped(number: u64) -> String {
+pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
     for (i, digit) in digits.chars().enumerate() {
@@ -41,7 +41,7 @@ pub(super) fn grouped(number: u64) -> String {
 }
 
 /// Bytes with a binary unit: `256.6 MiB`.
-pub(super) fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if count < 1024 {
         return format!("{count} B");

@@ -1,0 +1,128 @@
+//! How any command says where and how a model is executed, and makes an engine of it.
+
+use super::{Console, Failure, OrExit};
+use crate::backend::{DeviceKind, Policy};
+use crate::descriptor::Descriptor;
+use crate::engine::{Engine, EngineOptions};
+use crate::placement::Device;
+use crate::units::Exit;
+use crate::weights::{LoadOptions, Model, WeightSet};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::num::NonZeroUsize;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// The flags that choose device, policy and threads.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Execution")]
+pub(crate) struct EngineArgs {
+    /// Where to run: auto, cpu, cuda or cuda:N
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub(crate) device: DeviceChoice,
+    /// Numerical policy: f32, reference, invariant or fast [default: the device's]
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) policy: Option<Policy>,
+    /// CPU threads [default: one per core]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<NonZeroUsize>,
+}
+
+/// The device asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DeviceChoice {
+    /// A GPU where one works, else the CPU.
+    Auto,
+    This(Device),
+}
+
+impl FromStr for DeviceChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<DeviceChoice, String> {
+        let ordinal = |n: &str| n.parse().ok().map(|n| DeviceChoice::This(Device::Cuda(n)));
+        match text {
+            "auto" => Some(DeviceChoice::Auto),
+            "cpu" => Some(DeviceChoice::This(Device::Cpu)),
+            "cuda" => ordinal("0"),
+            other => other.strip_prefix("cuda:").and_then(ordinal),
+        }
+        .ok_or_else(|| "expected auto, cpu, cuda or cuda:N with a device number N".to_owned())
+    }
+}
+
+impl EngineArgs {
+    /// The options for an engine.
+    ///
+    /// # Errors
+    /// 64 where the device cannot run a model, or lacks the policy.
+    pub(crate) fn options(&self) -> Result<EngineOptions, Failure> {
+        let device = match self.device {
+            // No build executes models on a GPU yet; taking the CPU is what `auto` is for.
+            DeviceChoice::Auto => Device::Cpu,
+            DeviceChoice::This(device) => device,
+        };
+        let kind = match device {
+            Device::Cpu => DeviceKind::Cpu,
+            Device::Cuda(_) => DeviceKind::Cuda,
+        };
+        let Some(default) = Policy::available(kind).first() else {
+            return Err(Failure::usage(format!(
+                "--device {device}: this build executes models on the cpu only; use --device cpu"
+            )));
+        };
+        let policy = self.policy.unwrap_or(*default);
+        policy.resolve(kind).or_exit(Exit::Usage)?;
+        let threads = self.threads.map(NonZeroUsize::get);
+        Ok(EngineOptions { device, policy, threads, ..EngineOptions::default() })
+    }
+
+    /// Loads the weights of `model`, with a progress bar on a terminal, and makes an engine. The weights
+    /// are shared with the engine, not a copy; manifests are made from them.
+    ///
+    /// # Errors
+    /// 64 for weights or a model that are refused, 74 for files that cannot be read.
+    pub(crate) fn load(
+        model: &Model,
+        options: &EngineOptions,
+        console: &Console,
+    ) -> Result<(Engine, WeightSet), Failure> {
+        let bar = progress_bar(console);
+        let report = |done: u64, total: u64| {
+            bar.set_length(total);
+            bar.set_position(done);
+        };
+        let load = LoadOptions { progress: Some(&report), ..LoadOptions::default() };
+        let weights = model.load(&load);
+        bar.finish_and_clear();
+        let weights = weights?;
+        let descriptor: Arc<Descriptor> = Arc::new(model.descriptor.clone());
+        let engine = Engine::new(descriptor, &weights, options).or_exit(Exit::Usage)?;
+        Ok((engine, weights))
+    }
+}
+
+fn progress_bar(console: &Console) -> ProgressBar {
+    if !console.progress() {
+        return ProgressBar::hidden();
+    }
+    let template = "loading {bar:30} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec}";
+    let style = ProgressStyle::with_template(template);
+    ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_spelt_one_way() {
+        assert_eq!("auto".parse(), Ok(DeviceChoice::Auto));
+        assert_eq!("cpu".parse(), Ok(DeviceChoice::This(Device::Cpu)));
+        assert_eq!("cuda".parse(), Ok(DeviceChoice::This(Device::Cuda(0))));
+        assert_eq!("cuda:3".parse(), Ok(DeviceChoice::This(Device::Cuda(3))));
+        for bad in ["", "gpu", "cuda:", "cuda:-1", "cuda3", "CPU"] {
+            assert!(bad.parse::<DeviceChoice>().is_err(), "{bad}");
+        }
+    }
+}
