@@ -56,10 +56,17 @@ pub(super) fn table(caption: &str, head: &[(&str, &str)], rows: Vec<Node>) -> No
         if class.is_empty() { th.with(*name) } else { th.class(class).with(*name) }
     });
     let table = element("table")
-        .with(element("caption").with(caption))
+        .attribute("aria-label", caption)
         .with(element("thead").with(element("tr").with_all(cells)))
         .with(element("tbody").with_all(rows));
-    scroll(caption, table)
+    captioned(caption, table)
+}
+
+/// The caption stands outside the scrolling box, so that it wraps on a narrow screen.
+fn captioned(caption: &str, table: Element) -> Node {
+    [Node::from(element("p").class("caption").with(caption)), scroll(caption, table)]
+        .into_iter()
+        .collect()
 }
 
 /// A box that scrolls sideways and can be reached with the keyboard.
@@ -82,9 +89,9 @@ pub(super) fn facts(caption: &str, rows: Vec<(String, Node)>) -> Node {
     });
     let table = element("table")
         .class("facts")
-        .with(element("caption").with(caption))
+        .attribute("aria-label", caption)
         .with(element("tbody").with_all(rows));
-    scroll(caption, table)
+    captioned(caption, table)
 }
 
 /// A cell of a number.

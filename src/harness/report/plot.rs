@@ -24,7 +24,7 @@ pub(super) fn arm_color(index: usize) -> RGBColor {
     ARMS[index.min(ARMS.len() - 1)]
 }
 
-const FONT: i32 = 26;
+const FONT: i32 = 27;
 
 /// A linear scale from values to units of the drawing.
 #[derive(Clone, Copy, Debug)]

@@ -56,7 +56,7 @@ fn distribution(data: &Data<'_>, metric: Metric, timed: &[Timed]) -> Node {
     draw(
         &format!("Distribution of {name} by arm"),
         &caption,
-        (WIDTH, (bottom as u32 + 90) / 2),
+        (WIDTH, (bottom as u32 + 84) / 2),
         |c| {
             c.axis_x(&scale, 10, bottom, &name);
             for (arm, arm_name) in arms.iter().enumerate() {
@@ -88,7 +88,7 @@ fn run_order(data: &Data<'_>, metric: Metric, timed: &[Timed]) -> Node {
         "Samples in run order; upright strokes are fresh process launches{}.",
         if timed.iter().any(|t| t.dropped) { ", rings are dropped quads" } else { "" }
     );
-    draw(&format!("{} of every sample in run order", capital(&name)), &caption, (WIDTH, 255), |c| {
+    draw(&format!("{} of every sample in run order", capital(&name)), &caption, (WIDTH, 242), |c| {
         c.axis_y(&y, LEFT, RIGHT, metric.unit());
         launches(c, &x, timed.iter().map(|t| t.launch), 60, bottom);
         for t in timed {
@@ -154,7 +154,7 @@ fn ratios(data: &Data<'_>, metric: Metric, point: usize, arm: &str, quads: &[&Qu
         if thresholds.is_empty() { "" } else { ", dashes are the thresholds of the rule" }
     );
     let label = format!("Ratio of {} of {arm} to the baseline, quad by quad", metric.label());
-    draw(&label, &caption, (WIDTH, 255), |c| {
+    draw(&label, &caption, (WIDTH, 242), |c| {
         c.axis_y(&y, LEFT, RIGHT, "ratio");
         launches(c, &x, quads.iter().map(|q| q.launch), 60, bottom);
         c.line((LEFT, y.at(1.0)), (RIGHT, y.at(1.0)), SOFT, 2);
@@ -188,7 +188,7 @@ fn bandwidth(quads: &[&QuadLine]) -> Node {
         format::plural(dropped, "quad"),
         100.0 * MAX_READING_SPREAD
     );
-    draw("Read bandwidth inside every quad, in run order", &caption, (WIDTH, 255), |c| {
+    draw("Read bandwidth inside every quad, in run order", &caption, (WIDTH, 242), |c| {
         c.axis_y(&y, LEFT, RIGHT, "GB/s");
         for (i, quad) in quads.iter().enumerate() {
             let color = if is_dropped(quad) { BAD } else { GOOD };

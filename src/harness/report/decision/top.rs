@@ -89,7 +89,7 @@ fn ruler(data: &Data<'_>) -> Node {
         v.extend([e.lower.exp(), e.upper.exp(), e.log_ratio.exp(), 1.0]);
         v.into_iter().filter(|v| *v > 0.0)
     });
-    let height = 52 + 46 * ruled.len() as u32;
+    let height = 26 + 46 * ruled.len() as u32;
     let (left, right, bottom) = (40, 1060, 92 * ruled.len() as i32 + 6);
     let scale = Scale::over(values, left, right);
     let label = "Confidence intervals of the ratio against the thresholds of the rule";
