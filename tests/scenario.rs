@@ -1,0 +1,171 @@
+//! Scenarios end to end on a tiny checkpoint: fresh worker processes, records, resuming, reports.
+
+use assay::backend::DeviceKind;
+use assay::harness::report::{check_reports, render_report, write_report};
+use assay::harness::scenario::{
+    Decision, Line, RunEnd, RunError, RunRequest, ScenarioFile, ScenarioRun, StoredRun, Watch,
+    WorkerCommand, load_scenario_run, model_source, run_scenario,
+};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+fn scenario(changes: &[(&str, &str)]) -> ScenarioFile {
+    let mut text = "\
+scenario: tiny
+question: Is `reference` as fast as `f32` on a tiny model?
+track: performance
+gates: [none-needed-here]
+profiles:
+  cpu: { model: { dir: fixtures/llama } }
+workload: { prompt_tokens: 4, decode_tokens: 3 }
+arms:
+  baseline: { policy: f32, threads: 1 }
+  candidate: { policy: reference, threads: 1 }
+differs_in: [numerical_policy]
+measure:
+  warmup: 2
+  quads: [12]
+  launches: 2
+  metrics: [decode_tokens_per_second, time_to_first_token_ms, host_bytes]
+bound: memory_bandwidth
+admit_when:
+  all:
+    - { ratio: decode_tokens_per_second, lower_bound_at_least: 0.2 }
+"
+    .to_owned();
+    for (from, to) in changes {
+        assert!(text.contains(from), "{from}");
+        text = text.replace(from, to);
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tiny.yaml");
+    ScenarioFile::parse(&path, &text).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Stops after a number of reports of progress.
+struct StopAfter(usize);
+
+impl Watch for StopAfter {
+    fn progress(&mut self, _: usize, _: usize, _: &str) {
+        self.0 = self.0.saturating_sub(1);
+    }
+
+    fn stopped(&self) -> bool {
+        self.0 == 0
+    }
+}
+
+fn run(
+    file: &ScenarioFile,
+    out: &Path,
+    earlier: Option<StoredRun>,
+    stop_after: usize,
+) -> Result<RunEnd, RunError> {
+    let request = RunRequest {
+        file,
+        device: DeviceKind::Cpu,
+        model: model_source(file, DeviceKind::Cpu, &BTreeMap::new()).unwrap(),
+        recorded_path: "tests/tiny.yaml".into(),
+        set: BTreeMap::new(),
+        gates: Vec::new(),
+        command: vec!["assay".into()],
+        out,
+        worker: WorkerCommand {
+            program: env!("CARGO_BIN_EXE_assay").into(),
+            arguments: vec!["scenario".into(), "worker".into()],
+        },
+    };
+    run_scenario(&request, earlier, &mut StopAfter(stop_after))
+}
+
+fn decided(end: Result<RunEnd, RunError>) -> (PathBuf, ScenarioRun) {
+    match end.unwrap_or_else(|e| panic!("{e}")) {
+        RunEnd::Decided { folder, run } => (folder, *run),
+        RunEnd::Stopped { folder } => panic!("stopped in {}", folder.display()),
+    }
+}
+
+#[test]
+fn a_run_is_recorded_and_its_report_checks() {
+    let out = tempfile::tempdir().unwrap();
+    let (folder, run) = decided(run(&scenario(&[]), out.path(), None, usize::MAX));
+    // The decision depends on how quiet the machine is; that there is one does not.
+    assert_eq!(load_scenario_run(&folder).unwrap().content, run);
+    assert_eq!(run.run.arms.len(), 2);
+    assert!(run.run.arms.values().all(|a| a.bytes_per_token[0] > 0));
+    let launches = run.lines.iter().filter(|l| matches!(l, Line::Launch(_))).count();
+    assert!(launches >= 1, "{launches}");
+    assert!(write_report(&folder).unwrap().is_file());
+
+    let reports = out.path().join("reports");
+    render_report(&folder, &reports.join("tiny")).unwrap();
+    let checked = check_reports(&reports).unwrap();
+    assert_eq!((checked.pages, checked.problems.len()), (2, 0), "{:?}", checked.problems);
+    // One changed byte is found, in the page and in the record.
+    let page = reports.join("tiny/report.html");
+    let text = std::fs::read_to_string(&page).unwrap();
+    std::fs::write(&page, text.replacen("Metrics", "Metricz", 1)).unwrap();
+    assert_eq!(check_reports(&reports).unwrap().problems.len(), 1);
+    std::fs::write(&page, text).unwrap();
+    let record = reports.join("tiny/record.json");
+    let text = std::fs::read_to_string(&record).unwrap();
+    std::fs::write(&record, text.replacen("Is `reference`", "Was `reference`", 1)).unwrap();
+    assert_eq!(check_reports(&reports).unwrap().problems.len(), 2);
+}
+
+#[test]
+fn a_stopped_run_is_resumed_without_losing_a_quad() {
+    let out = tempfile::tempdir().unwrap();
+    let file = scenario(&[]);
+    let folder = match run(&file, out.path(), None, 4).unwrap_or_else(|e| panic!("{e}")) {
+        RunEnd::Stopped { folder } => folder,
+        RunEnd::Decided { .. } => panic!("decided although it was stopped"),
+    };
+    assert!(folder.to_string_lossy().ends_with(".partial"));
+    // The writer was killed in the middle of a line.
+    let samples = folder.join("samples.jsonl");
+    let mut bytes = std::fs::read(&samples).unwrap();
+    bytes.extend_from_slice(b"{\"line\":\"quad\",\"laun");
+    std::fs::write(&samples, bytes).unwrap();
+    let before = load_scenario_run(&folder).unwrap();
+    let first = before.content.lines.clone();
+    assert!(first.iter().any(|l| matches!(l, Line::Quad(_))));
+
+    let other = scenario(&[("0.2", "0.3")]);
+    let refused = run(&other, out.path(), Some(load_scenario_run(&folder).unwrap()), usize::MAX);
+    assert!(refused.unwrap_err().to_string().contains("the scenario file has changed"));
+
+    let (done, run) = decided(run(&file, out.path(), Some(before), usize::MAX));
+    assert_eq!(run.lines[..first.len()], first);
+    assert_eq!(run.run.parts, 2);
+    assert!(!folder.exists() && done.is_dir());
+}
+
+#[test]
+fn a_changed_line_is_noticed() {
+    let out = tempfile::tempdir().unwrap();
+    let (folder, _) = decided(run(&scenario(&[]), out.path(), None, usize::MAX));
+    let samples = folder.join("samples.jsonl");
+    let text = std::fs::read_to_string(&samples).unwrap();
+    std::fs::write(&samples, text.replacen("\"decode_ms\":", "\"decode_ms\":1", 1)).unwrap();
+    let message = load_scenario_run(&folder).unwrap_err().to_string();
+    assert!(message.contains("samples.jsonl:") && message.contains("was changed"), "{message}");
+}
+
+#[test]
+fn arms_that_differ_in_more_than_they_may_are_not_measured() {
+    let out = tempfile::tempdir().unwrap();
+    let file = scenario(&[("differs_in: [numerical_policy]\n", "")]);
+    let (_, run) = decided(run(&file, out.path(), None, usize::MAX));
+    let verdict = run.verdict();
+    assert_eq!(verdict.decision, Decision::Invalid);
+    assert!(verdict.reasons[0].contains("differ in numerical_policy"), "{:?}", verdict.reasons);
+    assert_eq!(verdict.quads, 0);
+}
+
+#[test]
+fn a_worker_that_fails_names_its_arm() {
+    let out = tempfile::tempdir().unwrap();
+    let file = scenario(&[("policy: reference", "policy: fast")]);
+    let message = run(&file, out.path(), None, usize::MAX).unwrap_err().to_string();
+    assert!(message.contains("arm `candidate`") && message.contains("`fast`"), "{message}");
+}
