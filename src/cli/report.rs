@@ -10,8 +10,8 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  assay report render results/20310509T140359Z-cpu-decode
-  assay report render results/20310509T140359Z-cpu-decode --out reports/cpu-decode
+  assay report render results/20310509t140359z-cpu-decode
+  assay report render results/20310509t140359z-cpu-decode --out reports/cpu-decode
   assay report check")]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -23,8 +23,8 @@ enum Command {
     /// Render the page of a run, and the index of committed reports
     #[command(after_help = "\
 Examples:
-  assay report render results/20310509T140359Z-cpu-decode
-  assay report render results/20310509T140359Z-cpu-decode --out reports/cpu-decode
+  assay report render results/20310509t140359z-cpu-decode
+  assay report render results/20310509t140359z-cpu-decode --out reports/cpu-decode
   assay report render reports/cpu-decode        again, from its record")]
     Render {
         /// A run folder, or a folder that holds a record.json

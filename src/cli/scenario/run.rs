@@ -5,8 +5,8 @@ use super::super::{Console, Failure, OrExit};
 use crate::backend::DeviceKind;
 use crate::harness::report::write_report;
 use crate::harness::scenario::{
-    Decision, GateEvidence, GateState, RunEnd, RunRequest, ScenarioFile, ScenarioRun, StoredRun,
-    Watch, WorkerCommand, gate_state, load_scenario_run, model_source, run_scenario,
+    Decision, GateEvidence, GateState, RunEnd, RunError, RunRequest, ScenarioFile, ScenarioRun,
+    StoredRun, Watch, WorkerCommand, gate_state, load_scenario_run, model_source, run_scenario,
 };
 use crate::units::Exit;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 Examples:
   assay scenario run cpu-decode
   assay scenario run cpu-decode --set model=./SmolLM2-135M-Instruct
-  assay scenario run --resume results/20310509T140359Z-cpu-decode.partial
+  assay scenario run --resume results/20310509t140359z-cpu-decode.partial
 
 The gates that a scenario names must be green on this machine with this build: their latest
 records under results/ count, and gates without one are run first. Leave the machine alone while
@@ -118,7 +118,18 @@ fn one(
     let mut watch = Progress { bar: bar(console), stop: stop.clone() };
     let end = run_scenario(&request, earlier, &mut watch);
     watch.bar.finish_and_clear();
-    match end.or_exit_with(Exit::Io, || format!("scenario {}", file.name()))? {
+    let end = match end {
+        Ok(end) => end,
+        Err(error) => {
+            let exit = match &error {
+                RunError::Record(_) => Exit::Io,
+                RunError::Worker(_) => Exit::Fail,
+                RunError::Resume { .. } => Exit::Usage,
+            };
+            return Err(Failure::new(exit, format!("{}: {error}", file.name())));
+        }
+    };
+    match end {
         RunEnd::Stopped { folder } => {
             console.diagnostic(&format!(
                 "stopped; records kept, continue with\n  assay scenario run --resume {}",

@@ -116,7 +116,11 @@ fn record(request: &RunRequest<'_>) -> ScenarioRecord {
     let file = request.file;
     let spec = &file.spec;
     let started = utc_now();
-    let stamp: String = started.chars().filter(|c| c.is_ascii_alphanumeric()).collect();
+    let stamp: String = started
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .map(|c| c.to_ascii_lowercase())
+        .collect();
     ScenarioRecord {
         schema_version: SCENARIO_RECORD_VERSION,
         kind: ScenarioKind::ScenarioRun,

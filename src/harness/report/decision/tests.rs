@@ -5,8 +5,8 @@ use crate::backend::DeviceKind;
 use crate::harness::records::{BuildRecord, MachineRecord};
 use crate::harness::scenario::testing::{lines, plan};
 use crate::harness::scenario::{
-    Bound, Decision, Line, SCENARIO_RECORD_VERSION, ScenarioFacts, ScenarioKind, ScenarioRecord,
-    ScenarioRun,
+    Bound, Decision, ErrorRateSpec, Line, SCENARIO_RECORD_VERSION, ScenarioFacts, ScenarioKind,
+    ScenarioRecord, ScenarioRun,
 };
 use crate::harness::spec::Track;
 
@@ -97,4 +97,23 @@ fn a_run_without_samples_still_has_a_page() {
     let page = render_decision(&record("Is it faster?", Vec::new()));
     assert!(page.contains("<p class=\"word\">Invalid</p>"));
     assert!(page.contains("expected admit"));
+}
+
+#[test]
+fn error_rates_are_resampled_from_the_record_and_shown() {
+    let mut record = record("Are they the same?", lines(400, |_| 1.0));
+    record.run.scenario.error_rates = Some(ErrorRateSpec {
+        pseudo_runs: 1000,
+        quads: vec![20],
+        launches: 4,
+        slowdown_ratio: 0.02,
+    });
+    let rates = record.error_rates().unwrap().unwrap();
+    assert_eq!((rates.series_quads, rates.at_threshold.admitted.trials), (400, 1000));
+    assert!(rates.at_threshold.admitted.lower <= 0.005 && rates.slowed.declined.share() > 0.9);
+    assert!(render_decision(&record).contains("How often this procedure errs here"));
+    // A series that is too short is said, not guessed from.
+    record.lines.truncate(100);
+    assert!(record.error_rates().unwrap().unwrap_err().contains("at least 400 quads"));
+    assert!(render_decision(&record).contains("at least 400 quads"));
 }
