@@ -11,6 +11,7 @@ mod doctor;
 mod engine_args;
 mod failure;
 mod gates;
+mod generate;
 mod kernels;
 mod manifest;
 mod model;

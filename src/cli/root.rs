@@ -24,6 +24,8 @@ commands! {
     Scenario = scenario,
     /// Render and check reports
     Report = report,
+    /// Continue a prompt: streaming text, replayable by seed
+    Generate = generate,
     /// Show, check or compare execution manifests
     Manifest = manifest,
     /// Record what an execution computes, and compare recordings

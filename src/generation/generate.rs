@@ -21,6 +21,30 @@ pub struct Request<'a> {
     pub log_probs: bool,
 }
 
+impl Request<'_> {
+    /// Whether prompt and generated tokens fit a context; the last generated token never enters the
+    /// sequence. A zero budget always fits.
+    ///
+    /// # Errors
+    /// [`GenerateError::EmptyPrompt`] or [`GenerateError::ContextTooSmall`].
+    pub fn check_size(&self, context_tokens: usize) -> Result<(), GenerateError> {
+        let Request { prompt, budget_tokens, .. } = *self;
+        let prompt_tokens = prompt.len();
+        match budget_tokens {
+            0 => Ok(()),
+            _ if prompt_tokens == 0 => Err(GenerateError::EmptyPrompt),
+            _ => match prompt_tokens.checked_add(budget_tokens - 1) {
+                Some(end) if end <= context_tokens => Ok(()),
+                _ => Err(GenerateError::ContextTooSmall {
+                    prompt_tokens,
+                    budget_tokens,
+                    context_tokens,
+                }),
+            },
+        }
+    }
+}
+
 /// Why a generation stopped, other than by an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
@@ -43,6 +67,11 @@ pub struct Generated {
 }
 
 impl Generated {
+    /// The generation of a zero budget.
+    pub fn nothing() -> Generated {
+        Generated { tokens: Vec::new(), stop: Stop::Budget, words_drawn: 0 }
+    }
+
     /// The generated ids.
     pub fn ids(&self) -> Vec<u32> {
         self.tokens.iter().map(|t| t.id).collect()
@@ -92,11 +121,11 @@ pub fn generate(
     request: &Request<'_>,
     receive: &mut dyn FnMut(&Choice) -> ControlFlow<()>,
 ) -> Result<Generated, GenerateError> {
-    let mut generated = Generated { tokens: Vec::new(), stop: Stop::Budget, words_drawn: 0 };
+    let mut generated = Generated::nothing();
     if request.budget_tokens == 0 {
         return Ok(generated);
     }
-    check_size(request, model.context_tokens())?;
+    request.check_size(model.context_tokens())?;
     let mut chooser = Chooser::new(request, model.vocab());
     let mut session =
         model.open().map_err(|source| GenerateError::Engine { produced_tokens: 0, source })?;
@@ -123,19 +152,6 @@ pub fn generate(
         }
         last = [choice.id];
         pending = &last;
-    }
-}
-
-/// Prompt and generated tokens must fit; the last generated token never enters the sequence.
-fn check_size(request: &Request<'_>, context_tokens: usize) -> Result<(), GenerateError> {
-    let prompt_tokens = request.prompt.len();
-    if prompt_tokens == 0 {
-        return Err(GenerateError::EmptyPrompt);
-    }
-    let budget_tokens = request.budget_tokens;
-    match prompt_tokens.checked_add(budget_tokens - 1) {
-        Some(end) if end <= context_tokens => Ok(()),
-        _ => Err(GenerateError::ContextTooSmall { prompt_tokens, budget_tokens, context_tokens }),
     }
 }
 

@@ -1,0 +1,98 @@
+//! Text on stdout as it is generated.
+
+use crate::cli::{Console, Failure};
+use crate::generation::{TextStream, TextTokenizer};
+use crate::units::Exit;
+use std::io::IsTerminal;
+
+/// Turns ids into text (or, without a tokeniser, into decimal ids) and streams it.
+pub(super) struct Printer<'a> {
+    console: &'a Console,
+    stream: Option<TextStream<'a>>,
+    /// `false` with `--json`: the text is only collected.
+    streams: bool,
+    terminal: bool,
+    text: String,
+}
+
+impl<'a> Printer<'a> {
+    pub(super) fn new(
+        console: &'a Console,
+        tokenizer: Option<&'a TextTokenizer>,
+        show_control: bool,
+    ) -> Printer<'a> {
+        Printer {
+            console,
+            stream: tokenizer.map(|t| t.stream(show_control)),
+            streams: !console.json(),
+            terminal: std::io::stdout().is_terminal(),
+            text: String::new(),
+        }
+    }
+
+    /// Prints what a token completes.
+    ///
+    /// # Errors
+    /// stdout is closed or full, or the tokeniser does not know the id.
+    pub(super) fn token(&mut self, id: u32) -> Result<(), Failure> {
+        let piece = match &mut self.stream {
+            Some(stream) => stream.push(id).map_err(|e| Failure::new(Exit::Internal, e))?,
+            None if self.text.is_empty() => id.to_string(),
+            None => format!(" {id}"),
+        };
+        self.print(&piece)
+    }
+
+    /// Prints an unfinished character at the end and, on a terminal, the line end that the text
+    /// lacks. Gives the whole text.
+    ///
+    /// # Errors
+    /// stdout is closed or full.
+    pub(super) fn finish(mut self) -> Result<String, Failure> {
+        let tail = self.stream.take().map(TextStream::finish).unwrap_or_default();
+        self.print(&tail)?;
+        if self.streams && self.terminal && !self.text.is_empty() && !self.text.ends_with('\n') {
+            self.console.product("\n")?;
+        }
+        Ok(self.text)
+    }
+
+    fn print(&mut self, piece: &str) -> Result<(), Failure> {
+        self.text.push_str(piece);
+        if !self.streams || piece.is_empty() {
+            return Ok(());
+        }
+        if self.terminal {
+            self.console.product(&terminal_safe(piece))?;
+        } else {
+            self.console.product(piece)?;
+        }
+        Ok(())
+    }
+}
+
+/// Control characters but line ends and tabs become visible: what a model prints must not move the
+/// cursor, clear the screen or rename the window. Files and pipes get the text unchanged.
+fn terminal_safe(text: &str) -> String {
+    text.chars()
+        .map(|c| match c {
+            '\n' | '\t' => c,
+            '\0'..='\u{1f}' => char::from_u32(0x2400 + c as u32).unwrap_or(c),
+            '\u{7f}' => '\u{2421}',
+            '\u{80}'..='\u{9f}' => char::REPLACEMENT_CHARACTER,
+            _ => c,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::terminal_safe;
+
+    #[test]
+    fn a_terminal_gets_no_control_characters() {
+        assert_eq!(terminal_safe("a\tb\n"), "a\tb\n");
+        assert_eq!(terminal_safe("\u{1b}[2J\u{7}\u{7f}\u{9b}"), "␛[2J␇␡\u{fffd}");
+        assert_eq!(terminal_safe("é 你 🙂"), "é 你 🙂");
+    }
+}
