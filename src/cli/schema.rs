@@ -20,6 +20,8 @@ pub(super) struct Args {
 enum Kind {
     /// A gate file
     Gate,
+    /// A scenario file
+    Scenario,
     /// What runs leave: run.json and trials.jsonl
     Record,
 }
@@ -28,6 +30,7 @@ enum Kind {
 pub(super) fn run(args: Args, console: &Console) -> Result<Exit, Failure> {
     let schema = match args.kind {
         Kind::Gate => schema::gate_schema(),
+        Kind::Scenario => schema::scenario_schema(),
         Kind::Record => schema::record_schema(),
     };
     console.product_json(&schema)?;

@@ -39,6 +39,11 @@ pub fn gate_schema() -> Value {
     })
 }
 
+/// The schema of a scenario file.
+pub fn scenario_schema() -> Value {
+    super::scenario::scenario_schema().to_value()
+}
+
 /// The schema of records: `run.json` and a line of `trials.jsonl`.
 pub fn record_schema() -> Value {
     let mut generator = generator();

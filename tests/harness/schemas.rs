@@ -23,22 +23,34 @@ fn committed(path: &str, generated: &Value) {
 #[test]
 fn committed_schemas_are_current() {
     committed("docs/schema/gate.json", &schema::gate_schema());
+    committed("docs/schema/scenario.json", &schema::scenario_schema());
     committed("docs/schema/record.json", &schema::record_schema());
 }
 
 #[test]
 fn shipped_gates_fit_the_schema_and_name_it() {
-    let validator = jsonschema::validator_for(&schema::gate_schema()).unwrap();
-    let gates = assay::harness::discover(&root()).unwrap();
-    assert!(!gates.is_empty());
-    for path in gates {
-        let text = std::fs::read_to_string(&path).unwrap();
+    fit(&schema::gate_schema(), &assay::harness::discover(&root()).unwrap());
+}
+
+#[test]
+fn shipped_scenarios_fit_the_schema_and_name_it() {
+    let files = std::fs::read_dir(root().join("scenarios")).unwrap();
+    let files: Vec<PathBuf> = files.map(|e| e.unwrap().path()).collect();
+    fit(&schema::scenario_schema(), &files);
+}
+
+/// Files name the schema on their first line and are valid by it.
+fn fit(schema: &Value, files: &[PathBuf]) {
+    let validator = jsonschema::validator_for(schema).unwrap();
+    assert!(!files.is_empty());
+    for path in files {
+        let text = std::fs::read_to_string(path).unwrap();
         let first = text.lines().next().unwrap_or_default();
         let schema = first.strip_prefix("# yaml-language-server: $schema=");
         let schema = schema.unwrap_or_else(|| panic!("{} names no schema", path.display()));
         let target: &Path = &path.parent().unwrap().join(schema);
         assert!(target.is_file(), "{}: there is no {schema}", path.display());
-        let value: Value = parse_yaml(&path, &text).unwrap();
+        let value: Value = parse_yaml(path, &text).unwrap();
         let faults: Vec<String> = validator.iter_errors(&value).map(|e| e.to_string()).collect();
         assert!(faults.is_empty(), "{}: {faults:#?}", path.display());
     }

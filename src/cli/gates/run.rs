@@ -4,6 +4,7 @@ use super::table::{Table, count, wrap};
 use super::{Console, Failure, Selection};
 use crate::cli::{OrExit, Tone};
 use crate::harness::records::{Counts, RunSummary, junit, load, markdown};
+use crate::harness::report::write_report;
 use crate::harness::run::{Launch, Launched, RunError, RunOutcome};
 use crate::harness::{Partition, Verdict};
 use crate::units::Exit;
@@ -96,6 +97,7 @@ pub(super) fn run(args: Args, console: &Console) -> Result<Exit, Failure> {
     } else {
         print(&summary, &outcome, console)?;
     }
+    report(&outcome, console)?;
     Ok(exit(&args, &summary, &outcome, console))
 }
 
@@ -158,10 +160,8 @@ fn files(args: &Args, summary: &RunSummary, outcome: &RunOutcome) -> Result<(), 
 fn print(summary: &RunSummary, outcome: &RunOutcome, console: &Console) -> Result<(), Failure> {
     let mut text = String::new();
     if !console.quiet() {
-        let mut table = Table::new(
-            &["gate", "verdict", "pass", "fail", "skip", "measured", "time"],
-            &[2, 3, 4, 5, 6],
-        );
+        let heads = ["gate", "verdict", "pass", "fail", "skip", "measured", "time"];
+        let mut table = Table::new(&heads, &[2, 3, 4, 5, 6]);
         for gate in &summary.gates {
             let Counts { pass, fail, error, skip, measured } = gate.counts;
             let some = |n: u64| if n == 0 { String::new() } else { n.to_string() };
@@ -175,6 +175,8 @@ fn print(summary: &RunSummary, outcome: &RunOutcome, console: &Console) -> Resul
                 seconds(gate.duration_ms),
             ]);
         }
+        // Most runs measure and skip nothing: narrow terminals have room for what there is.
+        table.drop_empty_columns();
         for (at, line) in table.lines(console.width()).iter().enumerate() {
             let tone = match at.checked_sub(1).map(|i| summary.gates[i].verdict) {
                 None => Tone::Strong,
@@ -219,6 +221,13 @@ fn print(summary: &RunSummary, outcome: &RunOutcome, console: &Console) -> Resul
         ));
     }
     console.note(&format!("records: {}", outcome.folder.display()));
+    Ok(())
+}
+
+/// The report beside the records.
+fn report(outcome: &RunOutcome, console: &Console) -> Result<(), Failure> {
+    let page = write_report(&outcome.folder).or_exit(Exit::Io)?;
+    console.note(&format!("report: {}", page.display()));
     Ok(())
 }
 

@@ -19,6 +19,20 @@ impl Table {
         self.rows.push(cells);
     }
 
+    /// Leaves out columns that have a head and nothing else.
+    pub(super) fn drop_empty_columns(&mut self) {
+        let columns = self.rows.first().map_or(0, Vec::len);
+        for c in (0..columns).rev() {
+            if self.rows.iter().skip(1).all(|row| row.get(c).is_none_or(String::is_empty)) {
+                for row in self.rows.iter_mut().filter(|row| c < row.len()) {
+                    row.remove(c);
+                }
+                self.right.retain(|at| *at != c);
+                self.right.iter_mut().filter(|at| **at > c).for_each(|at| *at -= 1);
+            }
+        }
+    }
+
     /// The lines, the heads first.
     pub(super) fn lines(&self, width: usize) -> Vec<String> {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);

@@ -208,3 +208,50 @@ fn heat_map(trials: &[&TrialRecord]) -> Option<HeatMap> {
     let columns = columns.into_iter().map(str::to_owned).collect();
     Some(HeatMap { column_axis: column_axis.to_owned(), columns, rows })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{DeviceKind, Policy};
+    use crate::harness::kind::{Cell, Outcome};
+
+    fn trial(case: &str, heads: &str, tokens: &str, outcome: Outcome) -> TrialRecord {
+        let axes = vec![("heads".into(), heads.into()), ("tokens".into(), tokens.into())];
+        let cell = Cell {
+            device: DeviceKind::Cpu,
+            policy: Some(Policy::F32),
+            case: Some(case.into()),
+            axes,
+        };
+        TrialRecord::new(&format!("g/{case}/{heads}/{tokens}"), "g", &cell, outcome, "digest")
+    }
+
+    #[test]
+    fn the_longest_axis_makes_the_columns_and_absent_cells_stay_empty() {
+        let trials = [
+            trial("decode", "4x2", "1", Outcome::pass("")),
+            trial("decode", "4x2", "63", Outcome::fail("")),
+            trial("decode", "4x4", "64", Outcome::new(Verdict::Measured, "")),
+        ];
+        let map = heat_map(&trials.iter().collect::<Vec<_>>()).unwrap();
+        assert_eq!((map.column_axis.as_str(), map.columns.join(" ")), ("tokens", "1 63 64".into()));
+        assert_eq!(map.rows[0].label, "cpu/f32/decode heads=4x2");
+        assert_eq!(map.rows[0].cells, [Some(Verdict::Pass), Some(Verdict::Fail), None]);
+        assert_eq!(map.rows[1].cells, [None, None, Some(Verdict::Measured)]);
+        assert!(heat_map(&[]).is_none());
+    }
+
+    #[test]
+    fn the_worst_verdict_is_the_gates_and_skips_are_no_pass() {
+        let worst = |verdicts: &[Verdict]| {
+            let mut counts = Counts::default();
+            verdicts.iter().for_each(|v| counts.add(*v));
+            counts.worst()
+        };
+        assert_eq!(worst(&[Verdict::Pass, Verdict::Skip]), Some(Verdict::Pass));
+        assert_eq!(worst(&[Verdict::Skip]), Some(Verdict::Skip));
+        assert_eq!(worst(&[Verdict::Pass, Verdict::Fail, Verdict::Error]), Some(Verdict::Error));
+        assert_eq!(worst(&[Verdict::Measured, Verdict::Pass]), Some(Verdict::Measured));
+        assert_eq!(worst(&[]), None);
+    }
+}

@@ -125,7 +125,11 @@ fn registration(path: &Path, text: &str) -> Result<&'static Registration, Diagno
         kind: Option<Located<String>>,
     }
     let peek: Peek = yaml::parse(path, text)?;
-    let names = || kinds::REGISTRY.iter().map(|r| r.name);
+    let names = || {
+        let mut names: Vec<&str> = kinds::REGISTRY.iter().map(|r| r.name).collect();
+        names.sort_unstable();
+        names.into_iter()
+    };
     let Some(kind) = peek.kind else {
         return Err(Diagnostic::new(path, "the key `kind` is missing")
             .expected(format!("one of {}", names().collect::<Vec<_>>().join(", "))));
