@@ -11,6 +11,7 @@
 use super::isa::multiversion;
 use super::lanes::{Widen, dot, sum};
 use super::math::exp;
+use super::rows::items_per_task;
 use super::state::{AttentionCache, Page};
 use super::weighted_rows::add_weighted_rows;
 use crate::backend::cpu::Isa;
@@ -41,18 +42,18 @@ pub(super) fn attention_core(
     shape: Shape,
     out: &mut [f32],
 ) {
-    out.par_chunks_exact_mut(shape.head_dim).enumerate().for_each_init(
-        Scratch::default,
-        |s, (i, out)| {
-            let (row, head) = (i / shape.heads, i % shape.heads);
-            let q = &q[i * shape.head_dim..][..shape.head_dim];
-            let keys = position + row + 1;
-            match cache {
-                AttentionCache::Bf16(pages) => one_row(isa, q, pages, keys, head, shape, s, out),
-                AttentionCache::F32(pages) => one_row(isa, q, pages, keys, head, shape, s, out),
-            }
-        },
-    );
+    let rows = out.len() / (shape.heads * shape.head_dim);
+    let least = items_per_task(2 * shape.head_dim * (position + rows));
+    let tasks = out.par_chunks_exact_mut(shape.head_dim).with_min_len(least);
+    tasks.enumerate().for_each_init(Scratch::default, |s, (i, out)| {
+        let (row, head) = (i / shape.heads, i % shape.heads);
+        let q = &q[i * shape.head_dim..][..shape.head_dim];
+        let keys = position + row + 1;
+        match cache {
+            AttentionCache::Bf16(pages) => one_row(isa, q, pages, keys, head, shape, s, out),
+            AttentionCache::F32(pages) => one_row(isa, q, pages, keys, head, shape, s, out),
+        }
+    });
 }
 
 #[derive(Default)]

@@ -19,7 +19,7 @@ use super::gdn_state::{GROUP_TOKENS, GdnState};
 use super::isa::multiversion;
 use super::lanes::dot;
 use super::math::exp;
-use super::rows::Scatter;
+use super::rows::{Scatter, items_per_task};
 use super::weighted_rows::add_weighted_rows;
 use crate::backend::cpu::Isa;
 use crate::tensor::round_bf16;
@@ -100,6 +100,7 @@ fn part_of_group(
         .par_chunks_exact_mut(GROUP_TOKENS * d.value_dim)
         .zip(Arc::make_mut(&mut open.log_decay).par_chunks_exact_mut(GROUP_TOKENS))
         .zip(next)
+        .with_min_len(items_per_task(2 * count * (state_len + GROUP_TOKENS * d.value_dim)))
         .enumerate()
         .for_each(|(head, ((u, decay), next))| {
             let key_head = head / (d.value_heads / d.key_heads);

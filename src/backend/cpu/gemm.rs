@@ -8,7 +8,7 @@
 
 use super::isa::multiversion;
 use super::lanes::{LANES, Lanes, Widen, dot, halve};
-use super::rows::Scatter;
+use super::rows::{Scatter, items_per_task};
 use crate::backend::cpu::Isa;
 use crate::tensor::{Storage, Weight, round_bf16};
 use crate::units::mutant;
@@ -48,7 +48,8 @@ fn gemm_typed<W: Widen>(isa: Isa, x: &[f32], w: &[W], k: usize, out: &mut [f32],
         return;
     }
     let scatter = Scatter::new(out, n);
-    w.par_chunks(TASK_ROWS * k).enumerate().for_each_init(
+    let tasks = w.par_chunks(TASK_ROWS * k).with_min_len(items_per_task(TASK_ROWS * k * tokens));
+    tasks.enumerate().for_each_init(
         || (Vec::new(), Vec::new()),
         |(wide, tile), (i, w)| {
             let rows = w.len() / k;

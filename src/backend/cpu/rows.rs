@@ -6,6 +6,14 @@ use std::marker::PhantomData;
 /// Values that one thread handles without asking others.
 const INLINE_VALUES: usize = 16 << 10;
 
+/// Multiply-adds that are worth waking another thread for.
+const TASK_PRODUCTS: usize = 128 << 10;
+
+/// Items of `products` multiply-adds that one task should hold at least.
+pub(super) fn items_per_task(products: usize) -> usize {
+    (TASK_PRODUCTS / products.max(1)).max(1)
+}
+
 /// Runs `f(row index, row)` for every row of `width` values, in parallel when there is enough work.
 pub(super) fn for_each_row(rows: &mut [f32], width: usize, f: impl Fn(usize, &mut [f32]) + Sync) {
     if rows.len() <= INLINE_VALUES {

@@ -2,16 +2,20 @@
 
 use crate::engine::{Engine, RowWant, Sequence};
 use crate::units::Digest;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 /// Positions between remembered states.
 const SAVE_TOKENS: usize = 64;
+/// Ends of paths kept to go on from.
+const RECENT: usize = 96;
 
 /// Digests of the logits after every prefix that was asked for.
 #[derive(Debug, Default)]
 pub(super) struct Serial {
     digests: HashMap<u64, Digest>,
     states: HashMap<u64, Sequence>,
+    /// The ends of the paths executed last, the latest at the back.
+    recent: VecDeque<(u64, Sequence)>,
 }
 
 /// The key of a prefix, extended by one token.
@@ -34,7 +38,11 @@ impl Serial {
         let keys = keys(tokens);
         let key = keys[tokens.len()];
         if !self.digests.contains_key(&key) {
-            self.advance(engine, tokens, &keys)?;
+            let sequence = self.advance(engine, tokens, &keys)?;
+            if self.recent.len() == RECENT {
+                self.recent.pop_front();
+            }
+            self.recent.push_back((key, sequence));
         }
         Ok(self.digests[&key])
     }
@@ -50,11 +58,7 @@ impl Serial {
         tokens: &[u32],
         keys: &[u64],
     ) -> Result<Sequence, String> {
-        let saved = (0..=tokens.len()).rev().find_map(|n| Some((n, self.states.get(&keys[n])?)));
-        let (start, mut sequence) = match saved {
-            Some((n, sequence)) => (n, sequence.fork().map_err(|e| e.to_string())?),
-            None => (0, engine.sequence().map_err(|e| e.to_string())?),
-        };
+        let (start, mut sequence) = self.nearest(engine, keys)?;
         for (i, token) in tokens.iter().enumerate().skip(start) {
             let output = engine.decode(&mut sequence, *token, RowWant::Logits);
             let logits = output.map_err(|e| e.to_string())?.into_logits().ok_or("no logits")?;
@@ -65,6 +69,23 @@ impl Serial {
             }
         }
         Ok(sequence)
+    }
+}
+
+impl Serial {
+    /// The longest prefix of which a state is held, and that state. The end of a path is taken over
+    /// (its digests stay), a remembered state is copied.
+    fn nearest(&mut self, engine: &Engine, keys: &[u64]) -> Result<(usize, Sequence), String> {
+        for (n, key) in keys.iter().enumerate().rev() {
+            if let Some(at) = self.recent.iter().rposition(|(k, _)| k == key) {
+                let (_, sequence) = self.recent.remove(at).ok_or("just found")?;
+                return Ok((n, sequence));
+            }
+            if let Some(sequence) = self.states.get(key) {
+                return Ok((n, sequence.fork().map_err(|e| e.to_string())?));
+            }
+        }
+        Ok((0, engine.sequence().map_err(|e| e.to_string())?))
     }
 }
 
