@@ -145,3 +145,54 @@ fn outcome(fact: &Fact, expected: bool, device: &DeviceFacts) -> Outcome {
     }
     outcome
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::testing::gate;
+
+    const FILE: &str = include_str!("../../../gates/tensor-core-bits.yaml");
+
+    fn scope(device: DeviceKind) -> PlanScope {
+        let here = std::path::PathBuf::new();
+        PlanScope { device, policy: None, long: false, root: here.clone(), base: here }
+    }
+
+    #[test]
+    fn the_shipped_gate_asks_every_fact_once() {
+        let gate = gate(FILE).unwrap();
+        let cases = gate.kind.cases(&scope(DeviceKind::Cuda)).unwrap();
+        assert!(cases.len() > FactName::ALL.len(), "products too");
+        assert!(gate.kind.cases(&scope(DeviceKind::Cpu)).is_err());
+    }
+
+    #[test]
+    fn a_fact_left_out_or_asked_twice_is_a_fault() {
+        let planted = |with: &str| {
+            let gate = gate(&FILE.replacen("  - position\n", with, 1)).unwrap();
+            gate.kind.cases(&scope(DeviceKind::Cuda)).unwrap_err().message
+        };
+        assert!(planted("").contains("`position` once in `holds` or `measured`, found 0 times"));
+        assert!(planted("  - position\n  - position\n").contains("found 2 times"));
+    }
+
+    #[test]
+    fn a_difference_fails_where_the_fact_is_expected_and_only_there() {
+        let device = crate::backend::cuda::DeviceFacts {
+            ordinal: 0,
+            name: "a GPU".into(),
+            arch: "sm_90a".into(),
+            multiprocessors: 1,
+            memory_bytes: 0,
+            l2_bytes: 0,
+            block_shared_bytes: 0,
+            driver_cuda: "13.0".into(),
+        };
+        let fact =
+            |holds| Fact { compared: 8, different: u64::from(!holds), holds, ..Fact::default() };
+        assert_eq!(outcome(&fact(true), true, &device).verdict, Verdict::Pass);
+        assert_eq!(outcome(&fact(false), true, &device).verdict, Verdict::Fail);
+        assert_eq!(outcome(&fact(false), false, &device).verdict, Verdict::Measured);
+        assert_eq!(outcome(&fact(true), false, &device).verdict, Verdict::Measured);
+    }
+}

@@ -40,7 +40,7 @@ pub enum FactName {
     ZeroPadding,
     /// Padded token columns, zero or NaN, change nothing in the others.
     PaddedTokens,
-    /// The same input gives the same bits a hundred times.
+    /// The same input gives the same bits again, about a hundred runs over all instructions.
     Repeatable,
     /// The data is hard enough: a reversed chain differs somewhere.
     OrderIsVisible,
