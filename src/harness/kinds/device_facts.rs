@@ -188,8 +188,12 @@ mod tests {
             block_shared_bytes: 0,
             driver_cuda: "13.0".into(),
         };
-        let fact =
-            |holds| Fact { compared: 8, different: u64::from(!holds), holds, ..Fact::default() };
+        let fact = |holds: bool| Fact {
+            compared: 8,
+            different: u64::from(!holds),
+            holds,
+            ..Fact::default()
+        };
         assert_eq!(outcome(&fact(true), true, &device).verdict, Verdict::Pass);
         assert_eq!(outcome(&fact(false), true, &device).verdict, Verdict::Fail);
         assert_eq!(outcome(&fact(false), false, &device).verdict, Verdict::Measured);
