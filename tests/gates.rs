@@ -1,5 +1,7 @@
 //! Every gate of the project as a test of its own: `cargo test --test gates -- FILTER`.
 
+#![expect(clippy::print_stderr, reason = "a test runner of its own speaks to people")]
+
 use assay::harness::records::{Counts, RunSummary};
 use assay::harness::run::Launch;
 use assay::units::Exit;

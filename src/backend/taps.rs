@@ -63,9 +63,6 @@ impl Taps {
 
 /// Whether a tap belongs to the standard set (region taps end in `.out` after a region name).
 fn is_standard(name: &str) -> bool {
-    match name.split('.').collect::<Vec<_>>()[..] {
-        ["embed" | "final_norm"] => true,
-        ["layers", _, "mixer" | "mlp" | "out"] => true,
-        _ => false,
-    }
+    let parts: Vec<&str> = name.split('.').collect();
+    matches!(parts[..], ["embed" | "final_norm"] | ["layers", _, "mixer" | "mlp" | "out"])
 }

@@ -72,19 +72,20 @@ impl<'a> Batch<'a> {
 }
 
 impl Want {
-    /// What is wanted of each of `rows` rows, or `None` if an explicit list has another length.
-    pub(super) fn rows(&self, rows: usize) -> Option<Vec<RowWant>> {
+    /// What is wanted of each of `rows` rows; an explicit list of another length gives its length.
+    pub(super) fn rows(&self, rows: usize) -> Result<Vec<RowWant>, usize> {
         match self {
-            Want::Nothing => Some(vec![RowWant::Nothing; rows]),
+            Want::Nothing => Ok(vec![RowWant::Nothing; rows]),
             Want::Last(want) => {
                 let mut all = vec![RowWant::Nothing; rows];
                 if let Some(last) = all.last_mut() {
                     last.clone_from(want);
                 }
-                Some(all)
+                Ok(all)
             }
-            Want::Every(want) => Some(vec![want.clone(); rows]),
-            Want::Rows(wants) => (wants.len() == rows).then(|| wants.clone()),
+            Want::Every(want) => Ok(vec![want.clone(); rows]),
+            Want::Rows(wants) if wants.len() == rows => Ok(wants.clone()),
+            Want::Rows(wants) => Err(wants.len()),
         }
     }
 }

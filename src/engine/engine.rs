@@ -249,10 +249,7 @@ impl Engine {
         };
         in_range(tokens)?;
         let rows = tokens.len();
-        let wants = want.rows(rows).ok_or_else(|| match want {
-            Want::Rows(wants) => SequenceError::WantCount { wants: wants.len(), rows },
-            _ => SequenceError::WantCount { wants: 0, rows },
-        })?;
+        let wants = want.rows(rows).map_err(|wants| SequenceError::WantCount { wants, rows })?;
         for want in &wants {
             if let RowWant::LogProbOf(ids) = want {
                 in_range(ids)?;

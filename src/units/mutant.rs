@@ -45,7 +45,6 @@ mutants! {
 
 /// Whether a planted defect is on: `if mutant!("rope_base") { … }`. A name that [`MUTANTS`] lacks
 /// does not compile.
-
 macro_rules! mutant {
     ($name:literal) => {{
         const SWITCH: usize = $crate::units::mutant_index($name);

@@ -139,7 +139,7 @@ fn scatter<'a>(
         let layout =
             |problem: &str| WriteError::Layout { tensor: name.clone(), problem: problem.into() };
         let ranges = match rows {
-            RowPattern::All if role.views.len() == 1 => vec![0..total_rows],
+            RowPattern::All if role.views.len() == 1 => std::iter::once(0..total_rows).collect(),
             RowPattern::All => return Err(layout("one of several views takes all rows")),
             blocks => {
                 pattern_ranges(blocks, usize::MAX).ok_or_else(|| layout("overlapping blocks"))?

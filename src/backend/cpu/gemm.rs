@@ -139,7 +139,7 @@ fn tile<W: Widen, const R: usize, const T: usize>(x: &[f32], w: &[W], k: usize) 
         while (s >> i) & 1 == 1 {
             for t in 0..T {
                 for r in 0..R {
-                    subtree[t][r] = level[i][t][r] + subtree[t][r];
+                    subtree[t][r] += level[i][t][r];
                 }
             }
             i += 1;

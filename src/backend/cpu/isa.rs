@@ -108,6 +108,7 @@ macro_rules! multiversion {
     ($($(#[$meta:meta])* $vis:vis fn $name:ident $(<$($g:ident: $bound:path),+>)? = $body:ident(
         $($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)?;)*) => {$(
         $(#[$meta])*
+        #[allow(clippy::too_many_arguments, reason = "a kernel names every operand")]
         $vis fn $name $(<$($g: $bound),+>)? (isa: $crate::backend::cpu::Isa, $($arg: $ty),*) $(-> $ret)? {
             #[cfg(target_arch = "x86_64")]
             {

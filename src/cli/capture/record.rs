@@ -89,7 +89,7 @@ pub(super) fn run(args: &Args, console: &Console) -> Result<Exit, Failure> {
                 let (path, prompt) = (args.prompts.clone(), source.name.clone());
                 return Err(CaptureError::NoTokenizer { path, prompt }.into());
             }
-            Some(TextTokenizer::open(&file).map_err(|e| Failure::usage(e))?)
+            Some(TextTokenizer::open(&file).map_err(Failure::usage)?)
         }
         None => None,
     };

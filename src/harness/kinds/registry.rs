@@ -11,14 +11,16 @@ use crate::harness::spec::{Diagnostic, Overrides, Reading, parse_kind};
 use std::path::Path;
 use std::sync::Arc;
 
+/// Reads a gate file's own keys as a kind.
+type Parse = fn(&Path, &str, &Reading, &Overrides) -> Result<Arc<dyn GateKind>, Diagnostic>;
+
 /// How the harness knows a kind.
 #[derive(Debug)]
 pub(in crate::harness) struct Registration {
     pub(in crate::harness) name: &'static str,
     pub(in crate::harness) device: DeviceUse,
     pub(in crate::harness) policy: PolicyUse,
-    pub(in crate::harness) parse:
-        fn(&Path, &str, &Reading, &Overrides) -> Result<Arc<dyn GateKind>, Diagnostic>,
+    pub(in crate::harness) parse: Parse,
     pub(in crate::harness) schema: fn(&mut schemars::SchemaGenerator) -> schemars::Schema,
 }
 

@@ -9,6 +9,7 @@ mod expand;
 mod glob;
 mod matrix;
 mod partition;
+#[expect(clippy::module_inception, reason = "the type is the module's idea")]
 mod plan;
 
 pub use devices::devices;

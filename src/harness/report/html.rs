@@ -49,7 +49,7 @@ fn escape(content: &str, out: &mut String) {
 /// Escaped text in which words between backticks are set as code.
 pub(super) fn prose(content: &str) -> Node {
     let parts: Vec<&str> = content.split('`').collect();
-    if parts.len() % 2 == 0 {
+    if parts.len().is_multiple_of(2) {
         return text(content);
     }
     let part = |(i, part): (usize, &&str)| -> Node {

@@ -40,7 +40,8 @@ impl Queue {
             held.iter().any(|(w, g)| *w == worker && g == group)
         };
         let free = |held: &[(usize, String)], group: &str| held.iter().all(|(_, g)| g != group);
-        let in_group = |queue: &Queue, test: &dyn Fn(&[(usize, String)], &str) -> bool| {
+        type Held<'a> = &'a dyn Fn(&[(usize, String)], &str) -> bool;
+        let in_group = |queue: &Queue, test: Held<'_>| {
             queue
                 .waiting
                 .iter()

@@ -47,6 +47,7 @@ pub struct RunOutcome {
 
 /// What became of a trial.
 #[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly every slot ends as a record")]
 enum Slot {
     Waiting,
     Done(TrialRecord),

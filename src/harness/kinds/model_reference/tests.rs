@@ -167,7 +167,7 @@ fn a_damaged_reference_is_refused() {
         |shape: &[usize], values: &[f32]| ("logits.a.f32", shape.to_vec(), values.to_vec());
     let good = logits(&[2, 2], &[0.5; 4]);
     let refusal = |json: serde_json::Value, tensors: &[_]| on_disk(json, tensors).unwrap_err();
-    assert_eq!(on_disk(json!({ "prompts": prompts }), &[good.clone()]), Ok(()));
+    assert_eq!(on_disk(json!({ "prompts": prompts }), std::slice::from_ref(&good)), Ok(()));
 
     let truncated = refusal(json!({ "prompts": prompts }), &[logits(&[1, 2], &[0.5; 2])]);
     assert!(truncated.contains("is [1, 2], expected 2 axes, the first of 2"), "{truncated}");
@@ -198,7 +198,7 @@ fn a_damaged_reference_is_refused() {
             "holds -1",
         ),
     ] {
-        let refused = refusal(json, &[good.clone()]);
+        let refused = refusal(json, std::slice::from_ref(&good));
         assert!(refused.contains(message), "`{message}` is not in: {refused}");
     }
 }
