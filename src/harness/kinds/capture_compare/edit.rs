@@ -53,6 +53,18 @@ impl Edit {
         )
     }
 
+    /// Whether the file alone is altered, so that a plain capture can be its start.
+    pub(super) fn in_the_file(self) -> bool {
+        matches!(
+            self,
+            Edit::OneBit
+                | Edit::NanOnBothSides
+                | Edit::GreedyToken
+                | Edit::NoManifest
+                | Edit::NoManifestAndOneBit
+        )
+    }
+
     /// Alters what is fed in and recorded.
     pub(super) fn inputs(self, prompts: &mut [Prompt], options: &mut RecordOptions) {
         match self {

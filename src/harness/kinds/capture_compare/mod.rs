@@ -146,8 +146,8 @@ impl CaptureCompare {
         let base = Base::open(&folder, &self.prompts, self.greedy_steps, context)?;
         let right = Side { policy: case.policy, chunk_tokens: case.chunk_tokens, edit: case.edit };
         let left =
-            base.record(&Side { edit: case.edit.filter(|e| e.both()), ..Side::PLAIN }, "left")?;
-        let right = base.record(&right, "right")?;
+            base.capture(&Side { edit: case.edit.filter(|e| e.both()), ..Side::PLAIN }, "left")?;
+        let right = base.capture(&right, "right")?;
         let found = compare(&left, &right, case.mode());
         let said = found.to_json().to_string();
         let (expected, exit) = (case.expect.exit(), found.exit());

@@ -4,9 +4,9 @@ use super::edit::Edit;
 use crate::backend::Policy;
 use crate::engine::manifest::{Execution, RunFacts};
 use crate::engine::{Engine, EngineOptions};
-use crate::harness::NonEmpty;
 use crate::harness::capture::{Capture, Prompt, RecordOptions, record};
 use crate::harness::kind::RunContext;
+use crate::harness::{Cache, NonEmpty};
 use crate::units::{BUILD, Build};
 use crate::weights::{LoadOptions, Model, WeightSet};
 use std::collections::BTreeMap;
@@ -34,6 +34,9 @@ pub(super) struct Base {
     options: RecordOptions,
     run: RunFacts,
     scratch: PathBuf,
+    cache: Arc<Cache>,
+    /// Names the plain capture of this model, these prompts and this worker.
+    plain_key: String,
 }
 
 impl Base {
@@ -50,6 +53,7 @@ impl Base {
             let weights = model.load(&LoadOptions::default()).map_err(|e| e.to_string())?;
             Ok::<_, String>((model, weights))
         })?;
+        let plain_key = format!("plain capture {} {greedy_steps} {prompts:?}", folder.display());
         let prompts = prompts.iter().map(|(name, ids)| Prompt {
             name: name.clone(),
             token_ids: ids.to_vec(),
@@ -59,6 +63,8 @@ impl Base {
         // The table is under test, not this machine: what it needs established is.
         run.machine.cpu.model.get_or_insert("a processor".into());
         Ok(Base {
+            cache: context.cache.clone(),
+            plain_key,
             model,
             prompts: prompts.collect(),
             options: RecordOptions {
@@ -73,8 +79,30 @@ impl Base {
         })
     }
 
-    /// Records one capture and opens it again.
-    pub(super) fn record(&self, side: &Side, name: &str) -> Result<Capture, String> {
+    /// One capture, opened: recorded, or a copy of the plain one if it is the left one or the
+    /// difference is made in the file. A right one without an edit is always recorded, so that two
+    /// executions are compared.
+    pub(super) fn capture(&self, side: &Side, name: &str) -> Result<Capture, String> {
+        let path = self.scratch.join(format!("{name}.safetensors"));
+        let plain = side.policy.is_none() && side.chunk_tokens.is_none();
+        let copied = side.edit.map_or(name == "left", Edit::in_the_file);
+        if plain && copied {
+            let bytes = self.cache.get_or_make(&self.plain_key, || {
+                self.record(&Side::PLAIN, &path)?;
+                std::fs::read(&path).map_err(|e| e.to_string())
+            })?;
+            std::fs::write(&path, bytes.as_slice()).map_err(|e| e.to_string())?;
+        } else {
+            self.record(side, &path)?;
+        }
+        let path = match side.edit {
+            Some(edit) => edit.file(&path)?,
+            None => path,
+        };
+        Capture::open(&path).map_err(|e| e.to_string())
+    }
+
+    fn record(&self, side: &Side, path: &Path) -> Result<(), String> {
         let (model, weights) = &*self.model;
         let defaults = EngineOptions::default();
         let options = EngineOptions {
@@ -98,13 +126,8 @@ impl Base {
             edit.inputs(&mut prompts, &mut options);
             edit.facts(&mut execution);
         }
-        let path = self.scratch.join(format!("{name}.safetensors"));
-        record(&engine, &execution.manifest(), &prompts, &options, &path, &mut |_| {})
-            .map_err(|e| e.to_string())?;
-        let path = match side.edit {
-            Some(edit) => edit.file(&path)?,
-            None => path,
-        };
-        Capture::open(&path).map_err(|e| e.to_string())
+        record(&engine, &execution.manifest(), &prompts, &options, path, &mut |_| {})
+            .map(|_| ())
+            .map_err(|e| e.to_string())
     }
 }
