@@ -2,7 +2,7 @@
 //!
 //! Every subcommand is one module with a clap `Args` type and
 //! `run(Args, &Console) -> Result<Exit, Failure>`; adding one is a `mod` line and a line in
-//! [`root`].
+//! `root`.
 
 mod capture;
 mod complete;

@@ -1,6 +1,6 @@
 //! Text in, text out: tokeniser, sampling, the generation loop.
 //!
-//! [`generate`] drives a [`Model`]: the engine, or a [`scripted`] one in gates. It knows token ids
+//! [`generate()`] drives a [`Model`]: the engine, or a [`scripted`] one in gates. It knows token ids
 //! only; [`TextTokenizer`] turns text into ids, and [`TextStream`] turns ids into text as soon as
 //! characters are complete. See `docs/generation.md`.
 

@@ -1,7 +1,7 @@
 //! Region `gdn_conv1d`: causal depthwise convolution over the channels q | k | v.
 //!
 //! # Numerics
-//! out[c] = ((w₀·x₋₃ + w₁·x₋₂) + w₂·x₋₁) + w₃·x₀ in FP32, oldest tap first, one rounding; columns
+//! out\[c] = ((w₀·x₋₃ + w₁·x₋₂) + w₂·x₋₁) + w₃·x₀ in FP32, oldest tap first, one rounding; columns
 //! before the first token are zeros.
 
 use super::gdn_state::GdnState;

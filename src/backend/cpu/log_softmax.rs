@@ -5,7 +5,7 @@ use super::softmax64::{LogitsError, Softmax64};
 /// ln p of each of `ids` under softmax(`logits`).
 ///
 /// # Shapes
-/// `logits` [vocab] FP32 → [ids.len()] FP64.
+/// `logits` \[vocab] FP32 → [ids.len()] FP64.
 ///
 /// # Numerics
 /// (z − max) − ln Z in FP64, Z summed as [`Softmax64`] documents: finite wherever the logits are.

@@ -44,7 +44,7 @@ pub fn check_logits(logits: &[f32], expected: usize) -> Result<(), LogitsError> 
 /// softmax(logits / T) before normalisation, with the running sums that selection needs.
 ///
 /// # Shapes
-/// `logits` [ids], FP32; one running sum per block of [`SOFTMAX_BLOCK_IDS`] ids, FP64.
+/// `logits` \[ids], FP32; one running sum per block of [`SOFTMAX_BLOCK_IDS`] ids, FP64.
 ///
 /// # Numerics
 /// Each logit is widened to FP64 before the maximum is subtracted: a_i = (z_i − max) / T, weight

@@ -4,7 +4,7 @@ use super::launch::{Argument, Launch, tensor_map};
 use super::{CudaError, Device, KernelArch};
 use crate::backend::cpu::segments;
 
-/// Y[n][m] = Σ_k X[n][k]·W[m][k]: addresses of BF16 device memory and sizes.
+/// Y\[n\]\[m\] = Σ_k X\[n\]\[k\]·W\[m\]\[k\]: addresses of BF16 device memory and sizes.
 #[derive(Clone, Copy, Debug)]
 pub struct Product {
     pub weights: u64,

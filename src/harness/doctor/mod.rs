@@ -1,6 +1,6 @@
 //! What this machine has, what is missing, and what that costs.
 //!
-//! [`findings`] is a pure function of facts; reading them is [`Facts::probe`].
+//! [`findings()`] is a pure function of facts; reading them is [`Facts::probe`].
 
 mod build;
 mod cuda;

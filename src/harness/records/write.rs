@@ -37,7 +37,7 @@ impl RunWriter {
         Ok(RunWriter { folder, run, trials, whole_bytes: 0, previous })
     }
 
-    /// Continues a run that was read with [`load`](super::load): a torn last line is cut off, a
+    /// Continues a run that was read with [`load`](fn@super::load): a torn last line is cut off, a
     /// finished folder becomes partial again.
     ///
     /// # Errors

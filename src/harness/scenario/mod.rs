@@ -1,6 +1,6 @@
 //! Scenarios: a question about two or more arms, measured in quads and decided by a rule.
 //!
-//! `spec → plan → run → lines → verdict`: [`decide`] is a pure function of the [`Plan`] and the
+//! `spec → plan → run → lines → verdict`: [`decide()`] is a pure function of the [`Plan`] and the
 //! recorded [`Line`]s; [`run_scenario`] is the only part that starts processes and reads clocks.
 
 mod bandwidth;

@@ -1,7 +1,7 @@
 //! Paired statistics: what a run of A B B A quads says about a ratio.
 //!
 //! Everything here is a pure function of numbers. One datum is the log ratio of a quad
-//! ([`Quad::log_ratio`]); [`estimate`] turns data into a Hodges–Lehmann estimate with a one-sided
+//! ([`Quad::log_ratio`]); [`estimate()`] turns data into a Hodges–Lehmann estimate with a one-sided
 //! signed-rank bound on each side; [`error_rates`] measures how often the whole procedure errs on
 //! a recorded A/A series. `docs/statistics.md` gives the formulas with their sources.
 

@@ -57,7 +57,7 @@ impl Instruction {
         }
     }
 
-    /// D = C + A·Bᵀ of every case as FP32 bits, [cases][M][N].
+    /// D = C + A·Bᵀ of every case as FP32 bits, \[cases\]\[M\]\[N\].
     pub(super) fn run(self, device: &Device, cases: &Cases) -> Result<Vec<u32>, CudaError> {
         self.launch(device, cases, false)
     }
@@ -96,7 +96,7 @@ impl Instruction {
     }
 }
 
-/// Independent cases for a tile: a [count][m][k], b [count][n][k], c [count][m][n] (FP32 bits).
+/// Independent cases for a tile: a \[count\]\[m\]\[k\], b \[count\]\[n\]\[k\], c \[count\]\[m\]\[n\] (FP32 bits).
 #[derive(Clone, Debug)]
 pub(super) struct Cases {
     pub(super) count: usize,

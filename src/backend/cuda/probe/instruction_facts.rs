@@ -249,7 +249,7 @@ fn columns_as_cases(wide: &Cases, n: usize) -> Cases {
     }
 }
 
-/// An array of [count][m][256] cut into [count × parts][m][n].
+/// An array of \[count\]\[m\]\[256\] cut into [count × parts]\[m\]\[n\].
 fn columns_of(wide: &Cases, data: &[u32], n: usize) -> Vec<u32> {
     let mut cut = Vec::with_capacity(data.len());
     for case in 0..wide.count {
