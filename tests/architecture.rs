@@ -40,8 +40,8 @@ const HOMES: [(&str, &[&str], &str); 8] = [
     ("anyhow", &["cli/"], "the library has typed errors (thiserror)"),
     (
         "process::exit",
-        &["cli/"],
-        "the library returns errors, only the command line ends a process",
+        &["cli/", "harness/run/worker.rs"],
+        "the library returns errors, only the command line and its worker end a process",
     ),
     ("serde_yaml", &["harness/"], "one module reads YAML"),
     ("cudarc", &["backend/cuda/"], "the CUDA driver is the CUDA backend's"),

@@ -1,7 +1,8 @@
 //! The axes of a region's matrix.
 
-use crate::descriptor::{NormStyle, RopeConvention};
+use crate::descriptor::{GatedDeltaNet, NormStyle, RopeConvention};
 use crate::harness::Matrix;
+use crate::harness::kind::Cell;
 use crate::harness::spec::NonEmpty;
 use serde::{Deserialize, Serialize};
 
@@ -70,4 +71,32 @@ fn word(value: &impl Serialize) -> String {
         Ok(serde_json::Value::String(text)) => text,
         _ => String::new(),
     }
+}
+
+pub(super) fn style(cell: &Cell) -> Result<NormStyle, String> {
+    match cell.axis("style").as_deref() {
+        Some("plain") => Ok(NormStyle::Plain),
+        Some("one_plus") => Ok(NormStyle::OnePlus),
+        other => Err(format!("axis `style` is {other:?}")),
+    }
+}
+
+pub(super) fn convention(cell: &Cell) -> Result<RopeConvention, String> {
+    match cell.axis("convention").as_deref() {
+        Some("half_split") => Ok(RopeConvention::HalfSplit),
+        Some("interleaved") => Ok(RopeConvention::Interleaved),
+        other => Err(format!("axis `convention` is {other:?}")),
+    }
+}
+
+pub(super) fn pair(cell: &Cell) -> Result<[usize; 2], String> {
+    cell.read_list("heads")?.try_into().map_err(|_| "axis `heads` needs two numbers".to_owned())
+}
+
+pub(super) fn dims(cell: &Cell) -> Result<GatedDeltaNet, String> {
+    let [key_heads, value_heads, key_dim, value_dim] = cell
+        .read_list("gdn")?
+        .try_into()
+        .map_err(|_| "axis `gdn` needs four numbers".to_owned())?;
+    Ok(GatedDeltaNet { key_heads, value_heads, key_dim, value_dim, conv_width: 4 })
 }

@@ -1,12 +1,13 @@
 //! A region by itself: a plan of one operation, weights and inputs.
 
+use super::axes::{convention, dims, pair, style};
 use super::material::{values, weight};
 use crate::backend::cpu::{CpuModel, CpuOptions, Isa};
 use crate::backend::{
     Buf, BufferSpec, CacheSpec, DeviceKind, DeviceModel, GdnSpec, NormWeight, Op, OpKind, Plan,
     Policy, Region, WeightRef,
 };
-use crate::descriptor::{GatedDeltaNet, NormStyle, RoleName, Rope, RopeConvention, RopeScaling};
+use crate::descriptor::{GatedDeltaNet, NormStyle, RoleName, Rope, RopeScaling};
 use crate::harness::kind::Cell;
 use crate::tensor::Weight;
 use std::collections::HashMap;
@@ -382,32 +383,4 @@ fn load(
         }
         DeviceKind::Cuda => Err("no region runs on CUDA yet".to_owned()),
     }
-}
-
-fn style(cell: &Cell) -> Result<NormStyle, String> {
-    match cell.axis("style").as_deref() {
-        Some("plain") => Ok(NormStyle::Plain),
-        Some("one_plus") => Ok(NormStyle::OnePlus),
-        other => Err(format!("axis `style` is {other:?}")),
-    }
-}
-
-fn convention(cell: &Cell) -> Result<RopeConvention, String> {
-    match cell.axis("convention").as_deref() {
-        Some("half_split") => Ok(RopeConvention::HalfSplit),
-        Some("interleaved") => Ok(RopeConvention::Interleaved),
-        other => Err(format!("axis `convention` is {other:?}")),
-    }
-}
-
-fn pair(cell: &Cell) -> Result<[usize; 2], String> {
-    cell.read_list("heads")?.try_into().map_err(|_| "axis `heads` needs two numbers".to_owned())
-}
-
-fn dims(cell: &Cell) -> Result<GatedDeltaNet, String> {
-    let [key_heads, value_heads, key_dim, value_dim] = cell
-        .read_list("gdn")?
-        .try_into()
-        .map_err(|_| "axis `gdn` needs four numbers".to_owned())?;
-    Ok(GatedDeltaNet { key_heads, value_heads, key_dim, value_dim, conv_width: 4 })
 }
