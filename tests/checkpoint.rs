@@ -6,7 +6,7 @@ use assay::tensor::Storage;
 use assay::weights::{LoadOptions, Model, WeightsSource, WriteOptions, synth, write_weights};
 use std::path::{Path, PathBuf};
 
-const FAMILIES: [&str; 3] = ["llama", "qwen3_5_text", "qwen3_5"];
+const FAMILIES: [&str; 4] = ["llama", "qwen3", "qwen3_5_text", "qwen3_5"];
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)

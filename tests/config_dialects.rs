@@ -64,6 +64,39 @@ fn llama_spellings_agree() {
     assert_eq!(derive(&explicit_null).unwrap(), expected, "explicit nulls");
 }
 
+/// Absent and null `head_dim` mean 128, not hidden / heads (80 in this model).
+#[test]
+fn qwen3_spellings_agree() {
+    let base = config("qwen3-4b");
+    let expected = derive(&base).unwrap();
+    assert_eq!(expected.attention.as_ref().unwrap().head_dim, 128);
+    let mut null = base.clone();
+    null["head_dim"] = Value::Null;
+    assert_eq!(derive(&null).unwrap(), expected, "head_dim null");
+    let parameters = json!({ "rope_theta": 1e6, "rope_type": "default" });
+    for (what, spelling) in [
+        ("head_dim absent", json!({ "head_dim": null })),
+        ("rope_parameters", json!({ "rope_theta": null, "rope_parameters": parameters })),
+        ("both", json!({ "rope_parameters": parameters })),
+        ("dtype", json!({ "torch_dtype": null, "dtype": "bfloat16" })),
+        ("layer types", json!({ "layer_types": vec!["full_attention"; 36] })),
+        ("window off", json!({ "sliding_window": 4096 })),
+    ] {
+        let found = derive(&with(base.clone(), spelling)).unwrap_or_else(|e| panic!("{what}: {e}"));
+        assert_eq!(found, expected, "{what}");
+    }
+    for (spelling, message) in [
+        (json!({ "sliding_window": 4096, "use_sliding_window": true }), "`sliding_window`"),
+        (json!({ "rope_parameters": { "rope_theta": 1e4 } }), "`rope_parameters.rope_theta`"),
+        (json!({ "attention_bias": true }), "`attention_bias`"),
+        (json!({ "num_experts": 128 }), "`num_experts`: unknown key"),
+        (json!({ "architectures": ["Qwen3Model"] }), "expected Qwen3ForCausalLM"),
+    ] {
+        let error = derive(&with(base.clone(), spelling)).unwrap_err();
+        assert!(error.contains(message), "{error}");
+    }
+}
+
 #[test]
 fn hybrid_spellings_agree() {
     let base = config("qwen38-27b");

@@ -34,7 +34,7 @@ fn both_layouts_of_the_dense_hybrid_are_read() {
 
 #[test]
 fn canonical_json_reads_back_to_the_same_bytes() {
-    for name in ["llama", "qwen3_5_text", "qwen3_5"] {
+    for name in ["llama", "qwen3", "qwen3_5_text", "qwen3_5"] {
         let d = from_dir(&fixture(name)).unwrap();
         let text = d.to_json();
         let back = Descriptor::from_json(name, text.as_bytes()).unwrap();

@@ -22,6 +22,7 @@ pub(super) fn read_dimensions(family: &Family, text: &Fields<'_>) -> Result<Desc
     }
     let head_dim = match (text.optional_count("head_dim")?, family.head_dim) {
         (Some(head_dim), _) => head_dim,
+        (None, HeadDim::Default(head_dim)) => head_dim,
         (None, HeadDim::Required) => return Err(text.missing("head_dim", "an integer")),
         (None, HeadDim::HiddenOverHeads) if hidden.is_multiple_of(query_heads) => {
             hidden / query_heads

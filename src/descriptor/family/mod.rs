@@ -10,6 +10,7 @@ mod end_tokens;
 mod identify;
 mod limits;
 mod llama;
+mod qwen3;
 mod qwen3_5;
 mod table;
 mod tensors;

@@ -1,11 +1,11 @@
 //! What an adapter is made of, and the list of all.
 
-use super::{llama, qwen3_5};
+use super::{llama, qwen3, qwen3_5};
 use crate::descriptor::config::{Only, RopeRule};
 use crate::descriptor::{NormStyle, OutputGate, RoleName};
 
 /// Every family that can be loaded.
-pub(super) const FAMILIES: &[&Family] = &[&llama::LLAMA, &qwen3_5::QWEN3_5];
+pub(super) const FAMILIES: &[&Family] = &[&llama::LLAMA, &qwen3::QWEN3, &qwen3_5::QWEN3_5];
 
 /// A model family: the table of its differences.
 #[derive(Debug)]
@@ -48,6 +48,8 @@ pub(super) struct Layout {
 pub(super) enum HeadDim {
     /// `hidden_size / num_attention_heads`, which must divide.
     HiddenOverHeads,
+    /// This many.
+    Default(usize),
     /// The key is required.
     Required,
 }
