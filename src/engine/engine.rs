@@ -66,6 +66,7 @@ pub struct Engine {
     chunk_tokens: usize,
     context_tokens: usize,
     weight_bytes: u64,
+    isa: Isa,
 }
 
 impl Engine {
@@ -85,12 +86,8 @@ impl Engine {
         let policy = options.policy.resolve(kind)?;
         let plan = lower(&descriptor);
         let bound = check::bound(&descriptor, &plan, weights)?;
-        let cpu = CpuOptions {
-            policy,
-            isa: options.isa.unwrap_or_else(Isa::detect),
-            threads: options.threads,
-            poison: options.poison,
-        };
+        let isa = options.isa.unwrap_or_else(Isa::detect);
+        let cpu = CpuOptions { policy, isa, threads: options.threads, poison: options.poison };
         let model = CpuModel::new(plan.clone(), bound, &cpu).map_err(EngineError::Unsupported)?;
         let limit = descriptor.max_position_tokens;
         Ok(Engine {
@@ -105,6 +102,7 @@ impl Engine {
             context_tokens: options.context_tokens.map_or(limit, |c| c.min(limit)),
             weight_bytes: weights.size_bytes() as u64,
             descriptor,
+            isa,
         })
     }
 
@@ -121,6 +119,11 @@ impl Engine {
     /// The policy that executes (aliases resolved).
     pub fn policy(&self) -> Policy {
         self.policy
+    }
+
+    /// The instruction set that the CPU backend's kernels are compiled for.
+    pub fn isa(&self) -> Isa {
+        self.isa
     }
 
     /// Where the model runs.

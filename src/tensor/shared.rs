@@ -61,6 +61,20 @@ impl<T: Element> Shared<T> {
         unsafe { std::slice::from_raw_parts(self.as_ptr().cast::<u8>(), size_of_val(&self[..])) }
     }
 
+    /// Gives back the memory of mapped elements: a later read fetches them from the file again. Owned
+    /// elements stay.
+    pub fn release(&self) {
+        #[cfg(unix)]
+        if let Owner::Map(map) = &self.owner {
+            let bytes = self.len * size_of::<T>();
+            // SAFETY: the map is a read-only view of a file, so a dropped page is read again with the
+            // same content. It is a hint: failing to give it costs memory, nothing else.
+            let _ = unsafe {
+                map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, self.start, bytes)
+            };
+        }
+    }
+
     /// Whether the elements lie in a mapped file.
     pub fn is_mapped(&self) -> bool {
         matches!(self.owner, Owner::Map(_))

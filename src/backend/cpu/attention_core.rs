@@ -11,13 +11,12 @@
 use super::isa::multiversion;
 use super::lanes::{Widen, dot, sum};
 use super::math::exp;
-use super::rows::items_per_task;
+use super::rows::{for_each_chunk, items_per_task};
 use super::state::{AttentionCache, Page};
 use super::weighted_rows::add_weighted_rows;
 use crate::backend::cpu::Isa;
 use crate::tensor::round_bf16;
 use crate::units::mutant;
-use rayon::prelude::*;
 
 /// Keys of one block, and of one cache page.
 pub const BLOCK_TOKENS: usize = 256;
@@ -44,8 +43,8 @@ pub(super) fn attention_core(
 ) {
     let rows = out.len() / (shape.heads * shape.head_dim);
     let least = items_per_task(2 * shape.head_dim * (position + rows));
-    let tasks = out.par_chunks_exact_mut(shape.head_dim).with_min_len(least);
-    tasks.enumerate().for_each_init(Scratch::default, |s, (i, out)| {
+    for_each_chunk(out, shape.head_dim, least, |i, out| {
+        let s = &mut Scratch::default();
         let (row, head) = (i / shape.heads, i % shape.heads);
         let q = &q[i * shape.head_dim..][..shape.head_dim];
         let keys = position + row + 1;

@@ -5,6 +5,7 @@ use super::buffers::Buffers;
 use super::elementwise::{
     attention_output_gate, embedding, gdn_conv_silu, q_gate_split, residual_add, silu_mul,
 };
+use super::fast::{self, Kernels, Panels};
 use super::gdn_conv1d::gdn_conv1d;
 use super::gdn_core::{Inputs, gdn_core};
 use super::gdn_gated_norm::{GatedNorm, gdn_gated_norm};
@@ -14,7 +15,9 @@ use super::rms_norm::{Norm, per_head_norm, rms_norm};
 use super::rope::{Frequencies, Table, rope};
 use super::state::CpuState;
 use crate::backend::cpu::Isa;
-use crate::backend::{CacheSpec, GdnSpec, NormWeight, OpKind, Plan, Region, Span, WeightRef};
+use crate::backend::{
+    CacheSpec, GdnSpec, NormWeight, OpKind, Plan, Policy, Region, Span, WeightRef,
+};
 use crate::descriptor::RoleName;
 use crate::tensor::{Storage, Weight};
 use std::collections::HashMap;
@@ -24,12 +27,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Debug)]
 pub(super) struct Executor {
     matrices: HashMap<WeightRef, Weight>,
+    /// Under `fast`: BF16 matrices of products, repacked; they are not in `matrices`.
+    panels: HashMap<WeightRef, Panels>,
     /// Vectors widened to FP32; convolution weights transposed to `[tap][channel]`.
     vectors: HashMap<WeightRef, Vec<f32>>,
     frequencies: Option<Frequencies>,
     attention_slots: Vec<CacheSpec>,
     gdn_slots: Vec<GdnSpec>,
     pub(super) isa: Isa,
+    kernels: Kernels,
     round: bool,
     /// Index into [`Region::ALL`] of the operation under way, to attribute a fault.
     current: AtomicUsize,
@@ -55,13 +61,21 @@ impl<'a> Context<'a> {
 
 impl Executor {
     /// Binds the weights that a plan names.
+    ///
+    /// # Errors
+    /// When there is no memory for repacked weights.
     pub(super) fn new(
         plan: &Plan,
-        matrices: HashMap<WeightRef, Weight>,
+        mut matrices: HashMap<WeightRef, Weight>,
         frequencies: Option<Frequencies>,
         isa: Isa,
-        round: bool,
-    ) -> Executor {
+        policy: Policy,
+    ) -> Result<Executor, String> {
+        let panels = match policy {
+            Policy::Fast => fast::pack(plan, &mut matrices)
+                .map_err(|e| format!("cannot allocate memory for the weights: {e}"))?,
+            _ => HashMap::new(),
+        };
         let vectors = matrices
             .iter()
             .filter(|(r, w)| w.rows == 1 || r.role == RoleName::GdnConv)
@@ -71,15 +85,30 @@ impl Executor {
                 (*r, if transposed { transpose(&values, w.cols) } else { values })
             })
             .collect();
-        Executor {
+        Ok(Executor {
             matrices,
+            panels,
             vectors,
             frequencies,
             attention_slots: plan.attention_slots.clone(),
             gdn_slots: plan.gdn_slots.clone(),
             isa,
-            round,
+            kernels: Kernels::of(isa),
+            round: policy.rounds_to_bf16(),
             current: AtomicUsize::new(0),
+        })
+    }
+
+    /// Whether activations are rounded to BF16.
+    pub(super) fn rounds(&self) -> bool {
+        self.round
+    }
+
+    /// Regions `gemm` and `gemm_f32`.
+    fn product(&self, weight: &WeightRef, x: &[f32], out: &mut [f32], round: bool) {
+        match self.panels.get(weight) {
+            Some(panels) => fast::gemm(self.kernels, x, panels, out, round),
+            None => gemm(self.isa, x, &self.matrices[weight], out, round),
         }
     }
 
@@ -112,10 +141,10 @@ impl Executor {
                 per_head_norm(isa, b.get_mut(x), width, self.norm(&norm));
             }
             OpKind::Gemm { x, weight, out } => {
-                b.with(out, |out, b| gemm(isa, b.get(x), &self.matrices[&weight], out, round));
+                b.with(out, |out, b| self.product(&weight, b.get(x), out, round));
             }
             OpKind::GemmF32 { x, weight, out } => {
-                b.with(out, |out, b| gemm(isa, b.get(x), &self.matrices[&weight], out, false));
+                b.with(out, |out, b| self.product(&weight, b.get(x), out, false));
             }
             OpKind::ResidualAdd { residual, x } => {
                 let width = b.width(residual);

@@ -19,12 +19,11 @@ use super::gdn_state::{GROUP_TOKENS, GdnState};
 use super::isa::multiversion;
 use super::lanes::dot;
 use super::math::exp;
-use super::rows::{Scatter, items_per_task};
+use super::rows::{Scatter, for_each_part, items_per_task};
 use super::weighted_rows::add_weighted_rows;
 use crate::backend::cpu::Isa;
 use crate::tensor::round_bf16;
 use crate::units::mutant;
-use rayon::prelude::*;
 use std::sync::Arc;
 
 /// Inputs of a chunk, each `rows × width`.
@@ -96,37 +95,37 @@ fn part_of_group(
     };
     let k = &*k;
     let boundary = &*open.boundary;
-    Arc::make_mut(&mut open.u)
-        .par_chunks_exact_mut(GROUP_TOKENS * d.value_dim)
-        .zip(Arc::make_mut(&mut open.log_decay).par_chunks_exact_mut(GROUP_TOKENS))
+    let parts: Vec<_> = Arc::make_mut(&mut open.u)
+        .chunks_exact_mut(GROUP_TOKENS * d.value_dim)
+        .zip(Arc::make_mut(&mut open.log_decay).chunks_exact_mut(GROUP_TOKENS))
         .zip(next)
-        .with_min_len(items_per_task(2 * count * (state_len + GROUP_TOKENS * d.value_dim)))
-        .enumerate()
-        .for_each(|(head, ((u, decay), next))| {
-            let key_head = head / (d.value_heads / d.key_heads);
-            let k = &k[key_head * GROUP_TOKENS * d.key_dim..][..GROUP_TOKENS * d.key_dim];
-            let s0 = &boundary[head * state_len..][..state_len];
-            let mut o = vec![0.0; d.value_dim];
-            for row in 0..count {
-                let i = done + row;
-                let scalar = i * d.value_heads + head;
-                let operands = Row {
-                    q: &inputs.q[(i * d.key_heads + key_head) * d.key_dim..][..d.key_dim],
-                    v: &inputs.v[scalar * d.value_dim..][..d.value_dim],
-                    log_decay: inputs.log_decay[scalar],
-                    beta: inputs.beta[scalar],
-                };
-                one_row(isa, operands, first + row, s0, k, u, decay, &mut o);
-                if round {
-                    o.iter_mut().for_each(|o| *o = round_bf16(*o));
-                }
-                // SAFETY: each head owns its columns of `out`.
-                unsafe { out.write(i, head * d.value_dim, &o) };
+        .collect();
+    let least = items_per_task(2 * count * (state_len + GROUP_TOKENS * d.value_dim));
+    for_each_part(parts, least, |head, ((u, decay), next)| {
+        let key_head = head / (d.value_heads / d.key_heads);
+        let k = &k[key_head * GROUP_TOKENS * d.key_dim..][..GROUP_TOKENS * d.key_dim];
+        let s0 = &boundary[head * state_len..][..state_len];
+        let mut o = vec![0.0; d.value_dim];
+        for row in 0..count {
+            let i = done + row;
+            let scalar = i * d.value_heads + head;
+            let operands = Row {
+                q: &inputs.q[(i * d.key_heads + key_head) * d.key_dim..][..d.key_dim],
+                v: &inputs.v[scalar * d.value_dim..][..d.value_dim],
+                log_decay: inputs.log_decay[scalar],
+                beta: inputs.beta[scalar],
+            };
+            one_row(isa, operands, first + row, s0, k, u, decay, &mut o);
+            if round {
+                o.iter_mut().for_each(|o| *o = round_bf16(*o));
             }
-            if commits {
-                commit(isa, s0, k, u, decay, d.value_dim, next);
-            }
-        });
+            // SAFETY: each head owns its columns of `out`.
+            unsafe { out.write(i, head * d.value_dim, &o) };
+        }
+        if commits {
+            commit(isa, s0, k, u, decay, d.value_dim, next);
+        }
+    });
     if commits {
         state.opened(group + 1);
     }

@@ -8,11 +8,10 @@
 
 use super::isa::multiversion;
 use super::lanes::{LANES, Lanes, Widen, dot, halve};
-use super::rows::{Scatter, items_per_task};
+use super::rows::{Scatter, for_each_chunk, for_ranges, items_per_task};
 use crate::backend::cpu::Isa;
 use crate::tensor::{Storage, Weight, round_bf16};
 use crate::units::mutant;
-use rayon::prelude::*;
 
 /// Segments of a reduction over K: the largest of 8, 4, 2 with K mod 64·S = 0, else 1.
 ///
@@ -41,28 +40,29 @@ fn gemm_typed<W: Widen>(isa: Isa, x: &[f32], w: &[W], k: usize, out: &mut [f32],
     debug_assert_eq!(out.len(), tokens * n);
     if tokens == 1 {
         let rows = (TASK_BYTES / (k * size_of::<W>())).max(1).next_multiple_of(4);
-        out.par_chunks_mut(rows).enumerate().for_each(|(i, out)| {
+        for_each_chunk(out, rows, 1, |i, out| {
             let start = i * rows;
             vector(isa, x, &w[start * k..(start + out.len()) * k], k, out, round);
         });
         return;
     }
     let scatter = Scatter::new(out, n);
-    let tasks = w.par_chunks(TASK_ROWS * k).with_min_len(items_per_task(TASK_ROWS * k * tokens));
-    tasks.enumerate().for_each_init(
-        || (Vec::new(), Vec::new()),
-        |(wide, tile), (i, w)| {
+    let least = items_per_task(TASK_ROWS * k * tokens);
+    for_ranges(n.div_ceil(TASK_ROWS), least, |range| {
+        let (mut wide, mut tile) = (Vec::new(), Vec::new());
+        for i in range {
+            let w = &w[i * TASK_ROWS * k..n.min((i + 1) * TASK_ROWS) * k];
             let rows = w.len() / k;
             wide.clear();
             wide.extend(w.iter().map(|w| w.widen()));
             tile.resize(tokens * rows, 0.0);
-            matrix(isa, x, wide, k, tile, round);
+            matrix(isa, x, &wide, k, &mut tile, round);
             for (token, values) in tile.chunks_exact(rows).enumerate() {
                 // SAFETY: tasks own disjoint column ranges of `out`.
                 unsafe { scatter.write(token, i * TASK_ROWS, values) };
             }
-        },
-    );
+        }
+    });
 }
 
 multiversion! {

@@ -1,13 +1,15 @@
 //! The CPU backend: the embedded default and the oracle.
 //!
-//! One module per region, each stating its numerics; [`CpuModel`] walks a plan. Every kernel is
-//! portable code compiled for several instruction sets that all give the same bits (`isa`).
+//! One module per region, each stating its numerics; [`CpuModel`] walks a plan. The kernels of `f32`
+//! and `reference` are portable code compiled for several instruction sets that all give the same bits
+//! (`isa`); those of `fast` ([`Kernels`]) have an order per instruction set.
 
 mod attention_core;
 mod bindings;
 mod buffers;
 mod elementwise;
 mod exec;
+mod fast;
 mod gdn_conv1d;
 mod gdn_core;
 mod gdn_gated_norm;
@@ -20,6 +22,7 @@ mod lanes;
 mod log_softmax;
 mod math;
 mod model;
+mod pool;
 mod rms_norm;
 mod rope;
 mod rows;
@@ -32,6 +35,7 @@ mod weighted_rows;
 pub use attention_core::BLOCK_TOKENS;
 pub use bindings::policy_bindings;
 pub use buffers::Buffers;
+pub use fast::Kernels;
 pub use gdn_core::{MAX_KEY_DIM, MAX_VALUE_DIM};
 pub use gdn_prepare::{L2_EPSILON, LEAST_LOG_DECAY};
 pub use gdn_state::{GROUP_TOKENS, VERIFY_WINDOW_TOKENS};

@@ -5,6 +5,7 @@ use super::buffers::Buffers;
 use super::exec::{Context, Executor};
 use super::gdn_state::GdnState;
 use super::head::Head;
+use super::pool::Pool;
 use super::rope::Frequencies;
 use super::state::{AttentionCache, CpuState};
 use super::support;
@@ -22,7 +23,7 @@ use std::sync::Mutex;
 /// How a CPU model executes.
 #[derive(Clone, Copy, Debug)]
 pub struct CpuOptions {
-    /// `f32` or `reference`.
+    /// `f32`, `reference` or `fast`.
     pub policy: Policy,
     pub isa: Isa,
     /// Worker threads; `None` takes one per available core.
@@ -36,9 +37,8 @@ pub struct CpuModel {
     pub(super) plan: Plan,
     pub(super) executor: Executor,
     policy: Policy,
-    round: bool,
     poison: bool,
-    pool: rayon::ThreadPool,
+    pool: Pool,
     /// Buffers of `plan.ops`: all but those that only the head uses.
     body_buffers: Vec<Buf>,
     scratch: Mutex<Scratch>,
@@ -59,15 +59,13 @@ impl CpuModel {
         weights: HashMap<WeightRef, Weight>,
         options: &CpuOptions,
     ) -> Result<CpuModel, String> {
-        let mut builder = rayon::ThreadPoolBuilder::new().thread_name(|i| format!("assay-cpu-{i}"));
-        if let Some(threads) = options.threads {
-            builder = builder.num_threads(threads);
-        }
-        let pool = builder.build().map_err(|e| format!("cannot start worker threads: {e}"))?;
-        let round = options.policy.rounds_to_bf16();
+        let available = || std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = options.threads.unwrap_or_else(available);
+        let pool = Pool::new(threads).map_err(|e| format!("cannot start worker threads: {e}"))?;
         support::check(&plan, &weights)?;
         let frequencies = plan.rope.as_ref().map(Frequencies::new);
-        let executor = Executor::new(&plan, weights, frequencies, options.isa, round);
+        let executor = pool
+            .install(|| Executor::new(&plan, weights, frequencies, options.isa, options.policy))?;
         let scratch = Mutex::new(Scratch {
             body: Buffers::new(&plan.buffers),
             head: Buffers::new(&plan.buffers),
@@ -81,7 +79,6 @@ impl CpuModel {
             plan,
             executor,
             policy: options.policy,
-            round,
             poison: options.poison,
             pool,
             scratch,
@@ -95,12 +92,12 @@ impl CpuModel {
 
     /// Worker threads.
     pub fn threads(&self) -> usize {
-        self.pool.current_num_threads()
+        self.pool.threads()
     }
 
     /// Runs on the worker threads; a panic in a kernel is a device fault of this step, not the end
     /// of the process.
-    fn guarded<R: Send>(&self, f: impl FnOnce() -> R + Send) -> Result<R, Fault> {
+    fn guarded<R>(&self, f: impl FnOnce() -> R) -> Result<R, Fault> {
         catch_unwind(AssertUnwindSafe(|| self.pool.install(f))).map_err(|panic| {
             let message = panic
                 .downcast_ref::<&str>()
@@ -148,7 +145,7 @@ impl DeviceModel for CpuModel {
     }
 
     fn bindings(&self) -> Vec<Binding> {
-        bindings(&self.plan, self.policy)
+        bindings(&self.plan, self.policy, self.isa())
     }
 
     fn new_state(&self) -> Box<dyn State> {
@@ -158,7 +155,7 @@ impl DeviceModel for CpuModel {
                 .plan
                 .attention_slots
                 .iter()
-                .map(|_| AttentionCache::new(self.round))
+                .map(|_| AttentionCache::new(self.executor.rounds()))
                 .collect(),
             gdn: self.plan.gdn_slots.iter().map(|spec| GdnState::new(*spec)).collect(),
         })
@@ -169,7 +166,7 @@ impl DeviceModel for CpuModel {
     }
 
     fn page_bytes(&self) -> u64 {
-        let element = if self.round { 2 } else { 4 };
+        let element = if self.executor.rounds() { 2 } else { 4 };
         let widths: usize = self.plan.attention_slots.iter().map(|s| s.kv_heads * s.head_dim).sum();
         (widths * 2 * BLOCK_TOKENS * element) as u64
     }

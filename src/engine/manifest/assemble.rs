@@ -40,7 +40,11 @@ impl<'a> Execution<'a> {
         };
         Execution {
             descriptor: engine.descriptor(),
-            numerical_policy: NumericalPolicy::of(engine.descriptor(), engine.policy()),
+            numerical_policy: NumericalPolicy::of(
+                engine.descriptor(),
+                engine.policy(),
+                engine.isa(),
+            ),
             placement: engine.placement().clone(),
             page_tokens: BLOCK_TOKENS,
             source: source.clone(),

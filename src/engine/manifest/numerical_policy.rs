@@ -6,7 +6,7 @@
 
 use super::NOT_APPLICABLE;
 use crate::backend::cpu::{
-    BLOCK_TOKENS, GROUP_TOKENS, L2_EPSILON, SAMPLER, SAMPLER_VERSION, policy_bindings,
+    BLOCK_TOKENS, GROUP_TOKENS, Isa, L2_EPSILON, SAMPLER, SAMPLER_VERSION, policy_bindings,
 };
 use crate::backend::{Binding, OpKind, Policy, Region};
 use crate::descriptor::Descriptor;
@@ -36,8 +36,9 @@ pub struct NumericalPolicy {
 }
 
 impl NumericalPolicy {
-    /// How the CPU computes this model under a policy; aliases are resolved first.
-    pub fn of(descriptor: &Descriptor, policy: Policy) -> NumericalPolicy {
+    /// How the CPU computes this model under a policy on an instruction set; aliases are resolved
+    /// first.
+    pub fn of(descriptor: &Descriptor, policy: Policy, isa: Isa) -> NumericalPolicy {
         let plan = lower(descriptor);
         // Every RMS norm of a model has the same epsilon; a model without norms does not exist.
         let norm_epsilon = plan.all_ops().find_map(|op| match &op.kind {
@@ -46,7 +47,7 @@ impl NumericalPolicy {
         });
         NumericalPolicy {
             policy,
-            bindings: policy_bindings(policy),
+            bindings: policy_bindings(policy, isa),
             norm_epsilon: norm_epsilon.unwrap_or(descriptor.norm_epsilon as f32),
             l2_epsilon: L2_EPSILON,
             rope_theta: plan.rope.as_ref().map(|rope| rope.theta as f32),
@@ -118,16 +119,7 @@ impl NumericalPolicy {
                     ("logits", "f32".into()),
                 ]),
             ),
-            (
-                "gemm",
-                Canonical::object([
-                    ("algorithm", Canonical::from("fixed order, 16 lanes per segment")),
-                    ("accumulator", "f32".into()),
-                    ("fused_multiply_add", false.into()),
-                    ("segments", "largest of 8, 4, 2 with k mod (64 * s) = 0, else 1".into()),
-                    ("segment_sum", "binary tree".into()),
-                ]),
-            ),
+            ("gemm", gemm(self.policy)),
             ("split_kv", "blocks at absolute positions, merged in ascending order".into()),
             ("transcendentals", "own, by polynomials; no platform library".into()),
             ("fusions", Canonical::List(Vec::new())),
@@ -156,6 +148,27 @@ impl NumericalPolicy {
             ),
         ])
     }
+}
+
+/// How matrix products are summed; instructions stand with the bindings.
+fn gemm(policy: Policy) -> Canonical {
+    if policy == Policy::Fast {
+        return Canonical::object([
+            ("algorithm", Canonical::from("fixed order, one chain per output, ascending k")),
+            ("accumulator", "f32".into()),
+            ("fused_multiply_add", "as the instructions of the binding".into()),
+            ("segments", "1".into()),
+            ("segment_sum", NOT_APPLICABLE.into()),
+            ("weights_in_f32", "as reference".into()),
+        ]);
+    }
+    Canonical::object([
+        ("algorithm", Canonical::from("fixed order, 16 lanes per segment")),
+        ("accumulator", "f32".into()),
+        ("fused_multiply_add", false.into()),
+        ("segments", "largest of 8, 4, 2 with k mod (64 * s) = 0, else 1".into()),
+        ("segment_sum", "binary tree".into()),
+    ])
 }
 
 /// What of a region is rounded to BF16 where the policy rounds; the modules of the regions state

@@ -1,6 +1,7 @@
 //! The execution that changes start from.
 
 use crate::backend::Policy;
+use crate::backend::cpu::Isa;
 use crate::engine::manifest::{Execution, NumericalPolicy, RunFacts};
 use crate::placement::{Device, Placement};
 use crate::units::BUILD;
@@ -29,7 +30,7 @@ impl Base {
         let descriptor = &self.model.descriptor;
         Execution {
             descriptor,
-            numerical_policy: NumericalPolicy::of(descriptor, Policy::Reference),
+            numerical_policy: NumericalPolicy::of(descriptor, Policy::Reference, Isa::detect()),
             placement: Placement::single(descriptor, Device::Cpu),
             page_tokens: 256,
             source: self.source.clone(),

@@ -2,6 +2,7 @@
 
 use super::base::Base;
 use crate::backend::Policy;
+use crate::backend::cpu::Isa;
 use crate::descriptor::{Descriptor, GatedDeltaNet, Mixer, NormStyle, RoleName};
 use crate::engine::manifest::{Execution, Manifest, NumericalPolicy};
 use crate::placement::{Device, Placement};
@@ -103,7 +104,7 @@ impl Change {
         let policy = &mut after.numerical_policy;
         match self {
             Change::Policy => {
-                *policy = NumericalPolicy::of(&base.model.descriptor, Policy::F32);
+                *policy = NumericalPolicy::of(&base.model.descriptor, Policy::F32, Isa::detect());
             }
             Change::Binding => policy.bindings[0].implementation.push_str("_other"),
             Change::GroupTokens => policy.group_tokens /= 2,
@@ -145,7 +146,7 @@ impl Change {
         if descriptor == base.model.descriptor {
             return Err(format!("`{}` changes nothing of this model", self.name()));
         }
-        let numerical_policy = NumericalPolicy::of(&descriptor, Policy::Reference);
+        let numerical_policy = NumericalPolicy::of(&descriptor, Policy::Reference, Isa::detect());
         let placement = Placement::single(&descriptor, Device::Cpu);
         let changed =
             Execution { descriptor: &descriptor, numerical_policy, placement, ..base.execution() };

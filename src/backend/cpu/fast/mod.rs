@@ -1,0 +1,26 @@
+//! Kernels of policy `fast`.
+//!
+//! Weights are copied once into panels of 16 rows ([`Panels`]); kernels are written once over the
+//! vectors of an instruction set ([`simd::Simd`]) and compiled for each ([`simd::dispatch!`]). One
+//! order serves every case: an output is one chain over ascending k in its own lane, so decode,
+//! batches, prefill tiles, chunks and threads cannot change its bits. `docs/numerics.md` states the
+//! order per instruction set.
+
+mod gemm;
+mod kernels;
+mod panels;
+mod simd;
+#[cfg(test)]
+mod tests;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+pub(super) use gemm::gemm;
+pub use kernels::Kernels;
+pub(super) use kernels::Set;
+#[cfg(test)]
+pub(super) use panels::Arena;
+pub(super) use panels::{Panels, pack};
+pub(super) use simd::Portable;
+#[cfg(target_arch = "x86_64")]
+pub(super) use x86::{Avx2, Avx512, Avx512Bf16};

@@ -1,0 +1,168 @@
+//! AVX2 and AVX-512 vectors.
+//!
+//! A panel keeps the two k of a pair in one 32-bit word, so that widening is one operation each: a
+//! shift for the even k, a mask for the odd one.
+
+use super::simd::Simd;
+use std::arch::x86_64::*;
+
+const HIGH: i32 = 0xffff_0000u32 as i32;
+
+/// AVX2 with FMA: 16 lanes are two registers.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::backend::cpu) struct Avx2;
+
+impl Simd for Avx2 {
+    type Acc = [__m256; 2];
+    type X = [f32; 2];
+    /// `[half of the lanes][even k, odd k]`.
+    type Pair = [[__m256; 2]; 2];
+    const TOKENS: usize = 6;
+
+    #[inline(always)]
+    unsafe fn zero() -> Self::Acc {
+        // SAFETY: the caller's promise.
+        unsafe { [_mm256_setzero_ps(); 2] }
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self::Acc {
+        // SAFETY: the caller's promise.
+        unsafe { [_mm256_loadu_ps(from), _mm256_loadu_ps(from.add(8))] }
+    }
+
+    #[inline(always)]
+    unsafe fn store(to: *mut f32, acc: Self::Acc) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            _mm256_storeu_ps(to, acc[0]);
+            _mm256_storeu_ps(to.add(8), acc[1]);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn pair_bf16(from: *const u16) -> Self::Pair {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let half = |i: usize| {
+                let words = _mm256_loadu_si256(from.cast::<__m256i>().add(i));
+                let even = _mm256_slli_epi32::<16>(words);
+                let odd = _mm256_and_si256(words, _mm256_set1_epi32(HIGH));
+                [_mm256_castsi256_ps(even), _mm256_castsi256_ps(odd)]
+            };
+            [half(0), half(1)]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn multiply(acc: Self::Acc, w: Self::Pair, x: Self::X) -> Self::Acc {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (even, odd) = (_mm256_set1_ps(x[0]), _mm256_set1_ps(x[1]));
+            let half =
+                |i: usize| _mm256_fmadd_ps(w[i][1], odd, _mm256_fmadd_ps(w[i][0], even, acc[i]));
+            [half(0), half(1)]
+        }
+    }
+}
+
+/// AVX-512 with FMA: 16 lanes are one register.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::backend::cpu) struct Avx512;
+
+impl Simd for Avx512 {
+    type Acc = __m512;
+    type X = [f32; 2];
+    type Pair = [__m512; 2];
+    const TOKENS: usize = 12;
+
+    #[inline(always)]
+    unsafe fn zero() -> Self::Acc {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_setzero_ps() }
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self::Acc {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_loadu_ps(from) }
+    }
+
+    #[inline(always)]
+    unsafe fn store(to: *mut f32, acc: Self::Acc) {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_storeu_ps(to, acc) }
+    }
+
+    #[inline(always)]
+    unsafe fn pair_bf16(from: *const u16) -> Self::Pair {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let words = _mm512_loadu_si512(from.cast());
+            let even = _mm512_slli_epi32::<16>(words);
+            let odd = _mm512_and_si512(words, _mm512_set1_epi32(HIGH));
+            [_mm512_castsi512_ps(even), _mm512_castsi512_ps(odd)]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn multiply(acc: Self::Acc, w: Self::Pair, x: Self::X) -> Self::Acc {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let acc = _mm512_fmadd_ps(w[0], _mm512_set1_ps(x[0]), acc);
+            _mm512_fmadd_ps(w[1], _mm512_set1_ps(x[1]), acc)
+        }
+    }
+}
+
+/// AVX-512 with `VDPBF16PS`: a pair is one instruction.
+///
+/// The instruction flushes subnormal inputs and results to zero and rounds to nearest even whatever
+/// the control register says; both products of a pair are added in it, the odd k before the even one.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::backend::cpu) struct Avx512Bf16;
+
+impl Simd for Avx512Bf16 {
+    type Acc = __m512;
+    /// Two BF16 values, the even k in the low half.
+    type X = u32;
+    type Pair = __m512i;
+    const TOKENS: usize = 12;
+
+    #[inline(always)]
+    unsafe fn zero() -> Self::Acc {
+        // SAFETY: the caller's promise.
+        unsafe { Avx512::zero() }
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> Self::Acc {
+        // SAFETY: the caller's promise.
+        unsafe { Avx512::load(from) }
+    }
+
+    #[inline(always)]
+    unsafe fn store(to: *mut f32, acc: Self::Acc) {
+        // SAFETY: the caller's promise.
+        unsafe { Avx512::store(to, acc) }
+    }
+
+    #[inline(always)]
+    unsafe fn pair_bf16(from: *const u16) -> Self::Pair {
+        // SAFETY: the caller's promise.
+        unsafe { _mm512_loadu_si512(from.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn multiply(acc: Self::Acc, w: Self::Pair, x: Self::X) -> Self::Acc {
+        // SAFETY: the caller's promise; the types are 512 bits of BF16 pairs either way.
+        unsafe {
+            let x = _mm512_set1_epi32(x as i32);
+            _mm512_dpbf16_ps(
+                acc,
+                std::mem::transmute::<__m512i, __m512bh>(w),
+                std::mem::transmute::<__m512i, __m512bh>(x),
+            )
+        }
+    }
+}
