@@ -51,6 +51,7 @@ pub(super) fn attention_core(
         match cache {
             AttentionCache::Bf16(pages) => one_row(isa, q, pages, keys, head, shape, s, out),
             AttentionCache::F32(pages) => one_row(isa, q, pages, keys, head, shape, s, out),
+            AttentionCache::Panels(_) => unreachable!("`fast` has its own kernel"),
         }
     });
 }

@@ -28,6 +28,7 @@ pub fn policy_bindings(policy: Policy, isa: Isa) -> Vec<Binding> {
 fn fast_contract(region: Region) -> Option<&'static str> {
     match region {
         Region::Gemm | Region::GemmF32 => Some("chain_bf16"),
+        Region::AttentionCore => Some("block256_chain_bf16"),
         _ => None,
     }
 }

@@ -13,7 +13,7 @@ use super::gdn_prepare::{Prepared, gdn_prepare};
 use super::gemm::gemm;
 use super::rms_norm::{Norm, per_head_norm, rms_norm};
 use super::rope::{Frequencies, Table, rope};
-use super::state::CpuState;
+use super::state::{AttentionCache, CpuState};
 use crate::backend::cpu::Isa;
 use crate::backend::{
     CacheSpec, GdnSpec, NormWeight, OpKind, Plan, Policy, Region, Span, WeightRef,
@@ -99,11 +99,6 @@ impl Executor {
         })
     }
 
-    /// Whether activations are rounded to BF16.
-    pub(super) fn rounds(&self) -> bool {
-        self.round
-    }
-
     /// Regions `gemm` and `gemm_f32`.
     fn product(&self, weight: &WeightRef, x: &[f32], out: &mut [f32], round: bool) {
         match self.panels.get(weight) {
@@ -183,7 +178,12 @@ impl Executor {
                         let rows = span.rows.start * width..span.rows.end * width;
                         let (q, out) = (&b.get(q)[rows.clone()], &mut out[rows]);
                         let cache = &state.attention[slot];
-                        attention_core(isa, q, cache, span.position, shape, out);
+                        match cache {
+                            AttentionCache::Panels(pages) => {
+                                fast::attention(self.kernels, q, pages, span.position, shape, out);
+                            }
+                            _ => attention_core(isa, q, cache, span.position, shape, out),
+                        }
                     }
                 });
             }

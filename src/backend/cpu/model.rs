@@ -3,6 +3,7 @@
 use super::bindings::bindings;
 use super::buffers::Buffers;
 use super::exec::{Context, Executor};
+use super::fast::PanelPage;
 use super::gdn_state::GdnState;
 use super::head::Head;
 use super::pool::Pool;
@@ -155,7 +156,7 @@ impl DeviceModel for CpuModel {
                 .plan
                 .attention_slots
                 .iter()
-                .map(|_| AttentionCache::new(self.executor.rounds()))
+                .map(|_| AttentionCache::new(self.policy))
                 .collect(),
             gdn: self.plan.gdn_slots.iter().map(|spec| GdnState::new(*spec)).collect(),
         })
@@ -166,8 +167,12 @@ impl DeviceModel for CpuModel {
     }
 
     fn page_bytes(&self) -> u64 {
-        let element = if self.executor.rounds() { 2 } else { 4 };
-        let widths: usize = self.plan.attention_slots.iter().map(|s| s.kv_heads * s.head_dim).sum();
+        let slots = &self.plan.attention_slots;
+        if self.policy == Policy::Fast {
+            return slots.iter().map(|spec| PanelPage::bytes_of(spec) as u64).sum();
+        }
+        let element = if self.policy.rounds_to_bf16() { 2 } else { 4 };
+        let widths: usize = slots.iter().map(|s| s.kv_heads * s.head_dim).sum();
         (widths * 2 * BLOCK_TOKENS * element) as u64
     }
 

@@ -253,6 +253,10 @@ pub(super) fn current_threads() -> usize {
 mod tests {
     use super::*;
 
+    fn count(total: &AtomicUsize, by: usize) {
+        total.fetch_add(by, Relaxed);
+    }
+
     #[test]
     fn every_task_runs_once_for_any_number_of_threads() {
         for threads in [1, 2, 5] {
@@ -260,7 +264,11 @@ mod tests {
             assert_eq!(pool.threads(), threads);
             for count in (0..40).chain([1000, 20_000]) {
                 let hits: Vec<AtomicUsize> = (0..count).map(|_| AtomicUsize::new(0)).collect();
-                pool.install(|| run_tasks(count, &|i| drop(hits[i].fetch_add(1, Relaxed))));
+                pool.install(|| {
+                    run_tasks(count, &|i| {
+                        hits[i].fetch_add(1, Relaxed);
+                    })
+                });
                 assert!(hits.iter().all(|h| h.load(Relaxed) == 1), "{threads} threads, {count}");
             }
         }
@@ -272,7 +280,7 @@ mod tests {
         for _ in 0..20 {
             thread::sleep(std::time::Duration::from_millis(2));
             let total = AtomicUsize::new(0);
-            pool.install(|| run_tasks(64, &|i| drop(total.fetch_add(i, Relaxed))));
+            pool.install(|| run_tasks(64, &|i| count(&total, i)));
             assert_eq!(total.load(Relaxed), 63 * 32);
         }
     }
@@ -287,7 +295,7 @@ mod tests {
             let panic = result.unwrap_err();
             assert_eq!(panic.downcast_ref::<String>().unwrap(), &format!("task {bad}"));
             let total = AtomicUsize::new(0);
-            pool.install(|| run_tasks(10, &|i| drop(total.fetch_add(i, Relaxed))));
+            pool.install(|| run_tasks(10, &|i| count(&total, i)));
             assert_eq!(total.load(Relaxed), 45);
         }
     }
@@ -301,7 +309,7 @@ mod tests {
                 scope.spawn(|| {
                     pool.install(|| {
                         for _ in 0..200 {
-                            run_tasks(8, &|_| run_tasks(4, &|_| drop(total.fetch_add(1, Relaxed))));
+                            run_tasks(8, &|_| run_tasks(4, &|_| count(&total, 1)));
                         }
                     });
                 });
@@ -313,7 +321,7 @@ mod tests {
     #[test]
     fn without_a_pool_the_caller_does_the_work() {
         let total = AtomicUsize::new(0);
-        run_tasks(5, &|i| drop(total.fetch_add(i, Relaxed)));
+        run_tasks(5, &|i| count(&total, i));
         assert_eq!((total.load(Relaxed), current_threads()), (10, 1));
     }
 }

@@ -4,9 +4,10 @@
 //! pointers and later writes copy one page or one group.
 
 use super::attention_core::BLOCK_TOKENS;
+use super::fast::{self, PanelPage};
 use super::gdn_state::GdnState;
 use super::lanes::Widen;
-use crate::backend::{CacheSpec, LiveState, State, StateTensor, TruncateError};
+use crate::backend::{CacheSpec, LiveState, Policy, State, StateTensor, TruncateError};
 use crate::tensor::bf16_bits;
 use crate::units::mutant;
 use std::any::Any;
@@ -67,18 +68,23 @@ impl State for CpuState {
     }
 }
 
-/// Keys and values of [`BLOCK_TOKENS`] positions: `[kv_head][token][head_dim]`, BF16 bits where the
-/// policy rounds, else FP32.
+/// Keys and values in pages of [`BLOCK_TOKENS`] positions: `[kv_head][token][head_dim]`, BF16 bits under
+/// `reference`, FP32 under `f32`; under `fast` BF16 in panels ([`PanelPage`]).
 #[derive(Clone, Debug)]
 pub(super) enum AttentionCache {
     Bf16(Vec<Page<u16>>),
     F32(Vec<Page<f32>>),
+    Panels(Vec<PanelPage>),
 }
 
 impl AttentionCache {
     /// An empty cache.
-    pub(super) fn new(round: bool) -> AttentionCache {
-        if round { AttentionCache::Bf16(Vec::new()) } else { AttentionCache::F32(Vec::new()) }
+    pub(super) fn new(policy: Policy) -> AttentionCache {
+        match policy {
+            Policy::Fast => AttentionCache::Panels(Vec::new()),
+            Policy::F32 => AttentionCache::F32(Vec::new()),
+            Policy::Reference | Policy::Invariant => AttentionCache::Bf16(Vec::new()),
+        }
     }
 
     /// Region `kv_write`: appends rows of keys and values (`rows × kv_heads·head_dim`) from
@@ -87,6 +93,7 @@ impl AttentionCache {
         match self {
             AttentionCache::Bf16(pages) => write(pages, spec, position, k, v, bf16_bits),
             AttentionCache::F32(pages) => write(pages, spec, position, k, v, |x| x),
+            AttentionCache::Panels(pages) => fast::write(pages, spec, position, k, v),
         }
     }
 
@@ -95,6 +102,7 @@ impl AttentionCache {
         match self {
             AttentionCache::Bf16(p) => p.truncate(pages),
             AttentionCache::F32(p) => p.truncate(pages),
+            AttentionCache::Panels(p) => p.truncate(pages),
         }
     }
 
@@ -103,6 +111,7 @@ impl AttentionCache {
         let values = |keys: bool| match self {
             AttentionCache::Bf16(pages) => live(pages, keys, len),
             AttentionCache::F32(pages) => live(pages, keys, len),
+            AttentionCache::Panels(pages) => live_panels(pages, keys, len),
         };
         [
             LiveState { name: format!("attention.{slot}.k"), values: values(true) },
@@ -114,6 +123,7 @@ impl AttentionCache {
         match self {
             AttentionCache::Bf16(p) => p.iter().map(Page::size_bytes).sum(),
             AttentionCache::F32(p) => p.iter().map(Page::size_bytes).sum(),
+            AttentionCache::Panels(p) => p.iter().map(PanelPage::size_bytes).sum(),
         }
     }
 }
@@ -126,6 +136,14 @@ fn live<E: Widen>(pages: &[Page<E>], keys: bool, len: usize) -> Vec<f64> {
         for head in side.chunks_exact(BLOCK_TOKENS * page.head_dim) {
             all.extend(head[..rows * page.head_dim].iter().map(|e| f64::from(e.widen())));
         }
+    }
+    all
+}
+
+fn live_panels(pages: &[PanelPage], keys: bool, len: usize) -> Vec<f64> {
+    let mut all = Vec::new();
+    for (i, page) in pages.iter().enumerate() {
+        page.live(keys, len.saturating_sub(i * BLOCK_TOKENS).min(BLOCK_TOKENS), &mut all);
     }
     all
 }

@@ -79,14 +79,10 @@ impl<'a> Rows<'a> {
         Rows { words: Cow::Owned(words), words_per_row: cols + 1 }
     }
 
-    /// The pairs of a row, from `pair` on.
-    ///
-    /// # Safety
-    /// `S` must be of the kernels that the rows were made for.
+    /// The words of a row, from `pair` on; `S` is of the kernels that the rows were made for.
     #[inline(always)]
-    unsafe fn row<S: Simd>(&self, row: usize, pair: usize) -> *const S::X {
-        let words = size_of::<S::X>() / 4;
-        self.words[row * self.words_per_row + pair * words..].as_ptr().cast()
+    pub(super) fn row<S: Simd>(&self, row: usize, pair: usize) -> *const u32 {
+        self.words[row * self.words_per_row + pair * S::STEPS..].as_ptr()
     }
 }
 
@@ -143,11 +139,12 @@ fn one_token<S: Simd, const P: usize>(
         let x = task.x.row::<S>(token, 0);
         let mut acc = [S::zero(); P];
         for i in 0..pairs {
-            let x = x.add(i).read_unaligned();
             for (p, acc) in acc.iter_mut().enumerate() {
                 let at = w.as_ptr().add((p * pairs + i) * PAIR);
                 prefetch(at.cast::<u8>().wrapping_add(AHEAD_BYTES));
-                *acc = S::multiply(*acc, S::pair_bf16(at), x);
+                for step in 0..S::STEPS {
+                    *acc = S::multiply(*acc, S::weights(at, step), x.add(i * S::STEPS + step));
+                }
             }
         }
         for (sums, acc) in sums.iter_mut().zip(acc) {
@@ -198,15 +195,17 @@ fn tile<S: Simd, const T: usize>(
     let sums = &mut sums[..T * LANES];
     // SAFETY: `S` is dispatched to, so the machine has it; rows of x hold the pairs of the block.
     unsafe {
-        let x: [*const S::X; T] = std::array::from_fn(|t| x.row::<S>(first_token + t, first_pair));
+        let x: [*const u32; T] = std::array::from_fn(|t| x.row::<S>(first_token + t, first_pair));
         let mut acc: [S::Acc; T] = std::array::from_fn(|t| match fresh {
             true => S::zero(),
             false => S::load(sums.as_ptr().add(t * LANES)),
         });
         for (i, pair) in w.chunks_exact(PAIR).enumerate() {
-            let pair = S::pair_bf16(pair.as_ptr());
-            for t in 0..T {
-                acc[t] = S::multiply(acc[t], pair, x[t].add(i).read_unaligned());
+            for step in 0..S::STEPS {
+                let w = S::weights(pair.as_ptr(), step);
+                for t in 0..T {
+                    acc[t] = S::multiply(acc[t], w, x[t].add(i * S::STEPS + step));
+                }
             }
         }
         for (t, acc) in acc.into_iter().enumerate() {

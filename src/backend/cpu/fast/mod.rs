@@ -6,6 +6,8 @@
 //! batches, prefill tiles, chunks and threads cannot change its bits. `docs/numerics.md` states the
 //! order per instruction set.
 
+mod attention;
+mod cache;
 mod gemm;
 mod kernels;
 mod panels;
@@ -15,6 +17,8 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+pub(super) use attention::attention;
+pub(super) use cache::{PanelPage, write};
 pub(super) use gemm::gemm;
 pub use kernels::Kernels;
 pub(super) use kernels::Set;

@@ -9,14 +9,19 @@
 pub(in crate::backend::cpu) const LANES: usize = 16;
 
 /// Vector operations of an instruction set on 16 lanes.
+///
+/// A pair is multiplied in [`Simd::STEPS`] steps; an activation row is a list of 32-bit words, one per
+/// step: FP32 values, or BF16 pairs where the instruction takes them.
 pub(in crate::backend::cpu) trait Simd: Copy {
     /// FP32 sums of 16 outputs.
     type Acc: Copy;
-    /// Two consecutive k of one activation row, as kernels read them.
-    type X: Copy;
-    /// Two consecutive k of 16 rows, ready to multiply.
-    type Pair: Copy;
+    /// What one step multiplies of 16 rows.
+    type Weights: Copy;
+    /// Itself, or the set whose activations stay FP32.
+    type Fma: Simd;
 
+    /// Steps of a pair: 2, or 1 where one instruction multiplies both k.
+    const STEPS: usize;
     /// Tokens of the largest tile of one panel that stays in registers.
     const TOKENS: usize;
 
@@ -32,17 +37,17 @@ pub(in crate::backend::cpu) trait Simd: Copy {
     /// As `zero`; 16 values must be writable.
     unsafe fn store(to: *mut f32, acc: Self::Acc);
 
-    /// Widens one pair of 16 BF16 rows: `[row][2]`.
+    /// Step `step` of one pair of 16 BF16 rows, `[row][2]`.
     ///
     /// # Safety
     /// As `zero`; 32 elements must be readable.
-    unsafe fn pair_bf16(from: *const u16) -> Self::Pair;
+    unsafe fn weights(from: *const u16, step: usize) -> Self::Weights;
 
-    /// acc ← acc + w₀·x₀, then + w₁·x₁.
+    /// acc ← acc + w·x, the word at `x` in every lane.
     ///
     /// # Safety
-    /// As `zero`.
-    unsafe fn multiply(acc: Self::Acc, w: Self::Pair, x: Self::X) -> Self::Acc;
+    /// As `zero`; the word must be readable.
+    unsafe fn multiply(acc: Self::Acc, w: Self::Weights, x: *const u32) -> Self::Acc;
 }
 
 /// Portable code: separate multiply and add.
@@ -51,8 +56,9 @@ pub(in crate::backend::cpu) struct Portable;
 
 impl Simd for Portable {
     type Acc = [f32; LANES];
-    type X = [f32; 2];
-    type Pair = [[f32; LANES]; 2];
+    type Weights = [f32; LANES];
+    type Fma = Portable;
+    const STEPS: usize = 2;
     const TOKENS: usize = 2;
 
     #[inline(always)]
@@ -73,19 +79,18 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    unsafe fn pair_bf16(from: *const u16) -> Self::Pair {
+    unsafe fn weights(from: *const u16, step: usize) -> Self::Weights {
         // SAFETY: the caller's promise.
         let both = unsafe { from.cast::<[[u16; 2]; LANES]>().read_unaligned() };
-        let widen = |i: usize| both.map(|pair| f32::from_bits(u32::from(pair[i]) << 16));
-        [widen(0), widen(1)]
+        both.map(|pair| f32::from_bits(u32::from(pair[step]) << 16))
     }
 
     #[inline(always)]
-    unsafe fn multiply(mut acc: Self::Acc, w: Self::Pair, x: Self::X) -> Self::Acc {
-        for i in 0..2 {
-            for j in 0..LANES {
-                acc[j] += w[i][j] * x[i];
-            }
+    unsafe fn multiply(mut acc: Self::Acc, w: Self::Weights, x: *const u32) -> Self::Acc {
+        // SAFETY: the caller's promise.
+        let x = f32::from_bits(unsafe { *x });
+        for j in 0..LANES {
+            acc[j] += w[j] * x;
         }
         acc
     }

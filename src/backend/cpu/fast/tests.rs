@@ -1,6 +1,8 @@
 //! Conformance of the `fast` products, on every instruction set of this machine.
 
-use super::{Arena, Kernels, Panels, Set, gemm};
+use super::{Arena, Kernels, Panels, Set, attention, gemm, write};
+use crate::backend::CacheSpec;
+use crate::backend::cpu::attention_core::Shape;
 use crate::backend::cpu::pool::Pool;
 use crate::tensor::{Shared, bf16_bits, bf16_from_bits, round_bf16};
 use std::sync::Arc;
@@ -82,6 +84,67 @@ fn rows_of_a_batch_have_the_bits_of_one_token_alone() {
             let bits = |v: &[f32]| v.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
             assert_eq!(bits(&alone), bits(expected), "{kernels:?} token {token}");
             assert!(alone.iter().all(|v| bf16_from_bits(bf16_bits(*v)) == *v));
+        }
+    }
+}
+
+/// Softmax attention in FP64 over the same BF16 operands.
+fn exact_attention(q: &[f32], k: &[f32], v: &[f32], scale: f32) -> Vec<f64> {
+    let d = q.len();
+    let dot = |k: &[f32]| q.iter().zip(k).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
+    let scores: Vec<f64> = k.chunks_exact(d).map(|k| dot(k) * f64::from(scale)).collect();
+    let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let p: Vec<f64> = scores.iter().map(|s| (s - max).exp()).collect();
+    let total: f64 = p.iter().sum();
+    (0..d)
+        .map(|c| {
+            p.iter().zip(v.chunks_exact(d)).map(|(p, v)| p * f64::from(v[c])).sum::<f64>() / total
+        })
+        .collect()
+}
+
+#[test]
+fn attention_has_the_same_bits_in_any_cut_and_the_exact_values() {
+    let pool = Pool::new(2).unwrap();
+    for (heads, kv_heads, head_dim) in [(6, 2, 64), (3, 3, 48), (4, 1, 40), (7, 1, 16)] {
+        let tokens = 1100;
+        let width = kv_heads * head_dim;
+        let q = noise(tokens * heads * head_dim, 1);
+        let (k, v) = (noise(tokens * width, 2), noise(tokens * width, 3));
+        let spec = CacheSpec { layer: 0, kv_heads, head_dim };
+        let scale = 1.0 / (head_dim as f32).sqrt();
+        let shape = Shape { heads, kv_heads, head_dim, scale, round: false };
+        for kernels in Kernels::all() {
+            let run = |cuts: &[usize]| {
+                let (mut pages, mut out) = (Vec::new(), vec![f32::NAN; q.len()]);
+                let mut start = 0;
+                for end in cuts.iter().copied().chain([tokens]) {
+                    let rows = start * width..end * width;
+                    write(&mut pages, &spec, start, &k[rows.clone()], &v[rows]);
+                    let rows = start * heads * head_dim..end * heads * head_dim;
+                    let (q, out) = (&q[rows.clone()], &mut out[rows]);
+                    pool.install(|| attention(kernels, q, &pages, start, shape, out));
+                    start = end;
+                }
+                out
+            };
+            let whole = run(&[]);
+            let cut: Vec<usize> = (1..70).chain([255, 256, 257, 600]).chain(1090..tokens).collect();
+            for (i, (a, b)) in whole.iter().zip(run(&cut)).enumerate() {
+                assert_eq!(a.to_bits(), b.to_bits(), "{kernels:?} {heads}x{head_dim} at {i}");
+            }
+            for (row, head) in [(0, 0), (1, heads - 1), (300, 1), (tokens - 1, heads / 2)] {
+                let kv = head / (heads / kv_heads);
+                let of = |x: &[f32]| -> Vec<f32> {
+                    let rows = x.chunks_exact(width).take(row + 1);
+                    rows.flat_map(|r| r[kv * head_dim..][..head_dim].to_vec()).collect()
+                };
+                let at = (row * heads + head) * head_dim;
+                let exact = exact_attention(&q[at..][..head_dim], &of(&k), &of(&v), scale);
+                for (got, exact) in whole[at..].iter().zip(exact) {
+                    assert!((f64::from(*got) - exact).abs() < 2e-6, "{kernels:?} {got} {exact}");
+                }
+            }
         }
     }
 }

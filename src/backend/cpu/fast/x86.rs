@@ -14,9 +14,9 @@ pub(in crate::backend::cpu) struct Avx2;
 
 impl Simd for Avx2 {
     type Acc = [__m256; 2];
-    type X = [f32; 2];
-    /// `[half of the lanes][even k, odd k]`.
-    type Pair = [[__m256; 2]; 2];
+    type Weights = [__m256; 2];
+    type Fma = Avx2;
+    const STEPS: usize = 2;
     const TOKENS: usize = 6;
 
     #[inline(always)]
@@ -41,27 +41,26 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn pair_bf16(from: *const u16) -> Self::Pair {
+    unsafe fn weights(from: *const u16, step: usize) -> Self::Weights {
         // SAFETY: the caller's promise.
         unsafe {
             let half = |i: usize| {
                 let words = _mm256_loadu_si256(from.cast::<__m256i>().add(i));
-                let even = _mm256_slli_epi32::<16>(words);
-                let odd = _mm256_and_si256(words, _mm256_set1_epi32(HIGH));
-                [_mm256_castsi256_ps(even), _mm256_castsi256_ps(odd)]
+                _mm256_castsi256_ps(match step {
+                    0 => _mm256_slli_epi32::<16>(words),
+                    _ => _mm256_and_si256(words, _mm256_set1_epi32(HIGH)),
+                })
             };
             [half(0), half(1)]
         }
     }
 
     #[inline(always)]
-    unsafe fn multiply(acc: Self::Acc, w: Self::Pair, x: Self::X) -> Self::Acc {
+    unsafe fn multiply(acc: Self::Acc, w: Self::Weights, x: *const u32) -> Self::Acc {
         // SAFETY: the caller's promise.
         unsafe {
-            let (even, odd) = (_mm256_set1_ps(x[0]), _mm256_set1_ps(x[1]));
-            let half =
-                |i: usize| _mm256_fmadd_ps(w[i][1], odd, _mm256_fmadd_ps(w[i][0], even, acc[i]));
-            [half(0), half(1)]
+            let x = _mm256_broadcast_ss(&*x.cast::<f32>());
+            [_mm256_fmadd_ps(w[0], x, acc[0]), _mm256_fmadd_ps(w[1], x, acc[1])]
         }
     }
 }
@@ -72,8 +71,9 @@ pub(in crate::backend::cpu) struct Avx512;
 
 impl Simd for Avx512 {
     type Acc = __m512;
-    type X = [f32; 2];
-    type Pair = [__m512; 2];
+    type Weights = __m512;
+    type Fma = Avx512;
+    const STEPS: usize = 2;
     const TOKENS: usize = 12;
 
     #[inline(always)]
@@ -95,23 +95,21 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn pair_bf16(from: *const u16) -> Self::Pair {
+    unsafe fn weights(from: *const u16, step: usize) -> Self::Weights {
         // SAFETY: the caller's promise.
         unsafe {
             let words = _mm512_loadu_si512(from.cast());
-            let even = _mm512_slli_epi32::<16>(words);
-            let odd = _mm512_and_si512(words, _mm512_set1_epi32(HIGH));
-            [_mm512_castsi512_ps(even), _mm512_castsi512_ps(odd)]
+            _mm512_castsi512_ps(match step {
+                0 => _mm512_slli_epi32::<16>(words),
+                _ => _mm512_and_si512(words, _mm512_set1_epi32(HIGH)),
+            })
         }
     }
 
     #[inline(always)]
-    unsafe fn multiply(acc: Self::Acc, w: Self::Pair, x: Self::X) -> Self::Acc {
+    unsafe fn multiply(acc: Self::Acc, w: Self::Weights, x: *const u32) -> Self::Acc {
         // SAFETY: the caller's promise.
-        unsafe {
-            let acc = _mm512_fmadd_ps(w[0], _mm512_set1_ps(x[0]), acc);
-            _mm512_fmadd_ps(w[1], _mm512_set1_ps(x[1]), acc)
-        }
+        unsafe { _mm512_fmadd_ps(w, _mm512_set1_ps(*x.cast::<f32>()), acc) }
     }
 }
 
@@ -124,9 +122,9 @@ pub(in crate::backend::cpu) struct Avx512Bf16;
 
 impl Simd for Avx512Bf16 {
     type Acc = __m512;
-    /// Two BF16 values, the even k in the low half.
-    type X = u32;
-    type Pair = __m512i;
+    type Weights = __m512i;
+    type Fma = Avx512;
+    const STEPS: usize = 1;
     const TOKENS: usize = 12;
 
     #[inline(always)]
@@ -148,16 +146,16 @@ impl Simd for Avx512Bf16 {
     }
 
     #[inline(always)]
-    unsafe fn pair_bf16(from: *const u16) -> Self::Pair {
+    unsafe fn weights(from: *const u16, _: usize) -> Self::Weights {
         // SAFETY: the caller's promise.
         unsafe { _mm512_loadu_si512(from.cast()) }
     }
 
     #[inline(always)]
-    unsafe fn multiply(acc: Self::Acc, w: Self::Pair, x: Self::X) -> Self::Acc {
+    unsafe fn multiply(acc: Self::Acc, w: Self::Weights, x: *const u32) -> Self::Acc {
         // SAFETY: the caller's promise; the types are 512 bits of BF16 pairs either way.
         unsafe {
-            let x = _mm512_set1_epi32(x as i32);
+            let x = _mm512_set1_epi32(*x as i32);
             _mm512_dpbf16_ps(
                 acc,
                 std::mem::transmute::<__m512i, __m512bh>(w),
