@@ -110,7 +110,7 @@ fn mistakes_are_named_and_print_no_text() {
         (&["--prompt-ids", "1;2"], 64, "item 0 is `1;2`"),
         (&["--prompt-file", "no/such.txt"], 74, "cannot read no/such.txt"),
         (&["-p", "a", "--max-tokens", "1000000"], 64, "a budget of at most "),
-        (&["-p", "a", "--policy", "fast"], 64, "policy `fast` is not available on cpu"),
+        (&["-p", "a", "--policy", "quick"], 64, "unknown policy `quick`"),
         (&["-p", "a", "--device", "cuda:0"], 64, "--device cuda:0"),
     ];
     for (args, code, message) in cases {

@@ -165,7 +165,7 @@ fn arms_that_differ_in_more_than_they_may_are_not_measured() {
 #[test]
 fn a_worker_that_fails_names_its_arm() {
     let out = tempfile::tempdir().unwrap();
-    let file = scenario(&[("policy: reference", "policy: fast")]);
+    let file = scenario(&[("fixtures/llama", "fixtures")]);
     let message = run(&file, out.path(), None, usize::MAX).unwrap_err().to_string();
-    assert!(message.contains("arm `candidate`") && message.contains("`fast`"), "{message}");
+    assert!(message.contains("arm `baseline`") && message.contains("fixtures"), "{message}");
 }

@@ -1,5 +1,6 @@
 //! Devices and the regions they execute.
 
+mod fusion;
 mod model;
 mod plan;
 mod policy;
@@ -9,6 +10,7 @@ mod taps;
 pub mod cpu;
 pub mod cuda;
 
+pub use fusion::{Fusion, fuse};
 pub use model::{
     Binding, CacheSpec, DeviceModel, Fault, GdnSpec, LiveState, RegionRun, RowOutput, RowWant,
     Span, State, StateTensor, Step, TruncateError,

@@ -147,6 +147,21 @@ pub enum OpKind {
         up: Buf,
         out: Buf,
     },
+    /// `Gemm` by `gate` and by `up`, then `SiluMul`: the same values, rounded at the same places, with
+    /// neither product stored.
+    GateUp {
+        x: Buf,
+        gate: WeightRef,
+        up: WeightRef,
+        out: Buf,
+    },
+    /// `ResidualAdd`, then `RmsNorm` of the rounded sum: `residual` += `x` in place, `out` its norm.
+    ResidualNorm {
+        residual: Buf,
+        x: Buf,
+        norm: NormWeight,
+        out: Buf,
+    },
     /// FP32 out.
     GemmF32 {
         x: Buf,
@@ -175,6 +190,8 @@ impl OpKind {
             OpKind::GdnCore { .. } => Region::GdnCore,
             OpKind::GdnGatedNorm { .. } => Region::GdnGatedNorm,
             OpKind::SiluMul { .. } => Region::SiluMul,
+            OpKind::GateUp { .. } => Region::GateUp,
+            OpKind::ResidualNorm { .. } => Region::ResidualNorm,
             OpKind::GemmF32 { .. } => Region::GemmF32,
         }
     }

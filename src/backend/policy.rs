@@ -67,7 +67,7 @@ impl Policy {
     /// The policies that a device executes under their own name, its default first.
     pub fn available(device: DeviceKind) -> &'static [Policy] {
         match device {
-            DeviceKind::Cpu => &[Policy::Reference, Policy::F32, Policy::Fast],
+            DeviceKind::Cpu => &[Policy::Fast, Policy::Reference, Policy::F32],
             DeviceKind::Cuda => &[],
         }
     }

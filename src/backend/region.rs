@@ -63,6 +63,10 @@ regions! {
     GdnGatedNorm = "gdn_gated_norm",
     /// silu(gate) × up.
     SiluMul = "silu_mul",
+    /// Both projections of a dense FFN and silu(gate) × up: `gemm`, `gemm` and `silu_mul` in one.
+    GateUp = "gate_up",
+    /// `residual_add` and the `rms_norm` that follows it.
+    ResidualNorm = "residual_norm",
     /// log p over a row of logits.
     LogSoftmax = "log_softmax",
     /// FP64 sampler.

@@ -54,7 +54,9 @@ fn named(op: &OpKind) -> Vec<WeightRef> {
         | OpKind::Gemm { weight, .. }
         | OpKind::GemmF32 { weight, .. }
         | OpKind::GdnConv1d { weight, .. } => vec![weight],
+        OpKind::GateUp { gate, up, .. } => vec![gate, up],
         OpKind::RmsNorm { norm, .. }
+        | OpKind::ResidualNorm { norm, .. }
         | OpKind::PerHeadNorm { norm, .. }
         | OpKind::GdnGatedNorm { norm, .. } => vec![norm.weight],
         OpKind::GdnPrepare { a_log, dt_bias, .. } => vec![a_log, dt_bias],

@@ -6,7 +6,7 @@ use super::sequence::Home;
 use super::{Batch, EngineError, Output, Sequence, SequenceError, Want, check};
 use crate::backend::cpu::{CpuModel, CpuOptions, Isa};
 use crate::backend::{
-    Binding, DeviceKind, Plan, Policy, RowOutput, RowWant, Span, State, Step, Taps,
+    Binding, DeviceKind, Fusion, Plan, Policy, RowOutput, RowWant, Span, State, Step, Taps, fuse,
 };
 use crate::descriptor::Descriptor;
 use crate::placement::{Device, Placement};
@@ -29,6 +29,8 @@ pub struct EngineOptions {
     pub memory_limit_bytes: Option<u64>,
     /// Instruction set of the CPU backend; `None` takes the widest.
     pub isa: Option<Isa>,
+    /// Rewrites of the plan.
+    pub fusions: Vec<Fusion>,
     /// Fill activation buffers with NaN before every step (for tests).
     pub poison: bool,
 }
@@ -37,12 +39,13 @@ impl Default for EngineOptions {
     fn default() -> EngineOptions {
         EngineOptions {
             device: Device::Cpu,
-            policy: Policy::Reference,
+            policy: Policy::Fast,
             threads: None,
             chunk_tokens: 512,
             context_tokens: None,
             memory_limit_bytes: None,
             isa: None,
+            fusions: Vec::new(),
             poison: false,
         }
     }
@@ -67,6 +70,7 @@ pub struct Engine {
     context_tokens: usize,
     weight_bytes: u64,
     isa: Isa,
+    fusions: Vec<Fusion>,
 }
 
 impl Engine {
@@ -84,7 +88,10 @@ impl Engine {
             Device::Cuda(_) => DeviceKind::Cuda,
         };
         let policy = options.policy.resolve(kind)?;
-        let plan = lower(&descriptor);
+        let mut fusions = options.fusions.clone();
+        fusions.sort();
+        fusions.dedup();
+        let plan = fuse(lower(&descriptor), &fusions);
         let bound = check::bound(&descriptor, &plan, weights)?;
         let isa = options.isa.unwrap_or_else(Isa::detect);
         let cpu = CpuOptions { policy, isa, threads: options.threads, poison: options.poison };
@@ -103,6 +110,7 @@ impl Engine {
             weight_bytes: weights.size_bytes() as u64,
             descriptor,
             isa,
+            fusions,
         })
     }
 
@@ -124,6 +132,11 @@ impl Engine {
     /// The instruction set that the CPU backend's kernels are compiled for.
     pub fn isa(&self) -> Isa {
         self.isa
+    }
+
+    /// Rewrites of the plan that execute, sorted.
+    pub fn fusions(&self) -> &[Fusion] {
+        &self.fusions
     }
 
     /// Where the model runs.

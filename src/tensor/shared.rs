@@ -61,6 +61,16 @@ impl<T: Element> Shared<T> {
         unsafe { std::slice::from_raw_parts(self.as_ptr().cast::<u8>(), size_of_val(&self[..])) }
     }
 
+    /// Asks the system to read mapped elements ahead of their use.
+    pub fn will_need(&self) {
+        #[cfg(unix)]
+        if let Owner::Map(map) = &self.owner {
+            let bytes = self.len * size_of::<T>();
+            // A hint only: failing to give it costs time, nothing else.
+            let _ = map.advise_range(memmap2::Advice::WillNeed, self.start, bytes);
+        }
+    }
+
     /// Gives back the memory of mapped elements: a later read fetches them from the file again. Owned
     /// elements stay.
     pub fn release(&self) {

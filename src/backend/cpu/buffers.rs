@@ -62,6 +62,20 @@ impl Buffers {
         result
     }
 
+    /// Runs `f` with two buffers writable and the others readable.
+    pub(super) fn with_two<R>(
+        &mut self,
+        outs: [Buf; 2],
+        f: impl FnOnce([&mut [f32]; 2], &Buffers) -> R,
+    ) -> R {
+        let [mut first, mut second] = outs.map(|buf| self.take(buf));
+        let result = f([&mut first, &mut second], self);
+        for (buf, data) in outs.into_iter().zip([first, second]) {
+            self.put(buf, data);
+        }
+        result
+    }
+
     /// Takes a buffer out, to be returned with [`Buffers::put`].
     pub(super) fn take(&mut self, buf: Buf) -> Vec<f32> {
         std::mem::take(&mut self.data[buf.0])

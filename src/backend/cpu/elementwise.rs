@@ -46,7 +46,7 @@ fn copy_halves(x: &[f32], row: &mut [f32], head_dim: usize, offset: usize) {
 
 multiversion! {
     /// residual ← round(residual + x).
-    fn add_row = add_row_body(residual: &mut [f32], x: &[f32], round: bool);
+    pub(super) fn add_row = add_row_body(residual: &mut [f32], x: &[f32], round: bool);
     /// out ← round(silu(gate) · up).
     fn silu_mul_row = silu_mul_row_body(gate: &[f32], up: &[f32], round: bool, out: &mut [f32]);
     /// x ← round(x · sigmoid(gate)).

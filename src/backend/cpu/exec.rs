@@ -11,7 +11,7 @@ use super::gdn_core::{Inputs, gdn_core};
 use super::gdn_gated_norm::{GatedNorm, gdn_gated_norm};
 use super::gdn_prepare::{Prepared, gdn_prepare};
 use super::gemm::gemm;
-use super::rms_norm::{Norm, per_head_norm, rms_norm};
+use super::rms_norm::{Norm, per_head_norm, residual_norm, rms_norm};
 use super::rope::{Frequencies, Table, rope};
 use super::state::{AttentionCache, CpuState};
 use crate::backend::cpu::Isa;
@@ -36,6 +36,8 @@ pub(super) struct Executor {
     gdn_slots: Vec<GdnSpec>,
     pub(super) isa: Isa,
     kernels: Kernels,
+    /// The kernels, if the policy is `fast`.
+    fast: Option<Kernels>,
     round: bool,
     /// Index into [`Region::ALL`] of the operation under way, to attribute a fault.
     current: AtomicUsize,
@@ -94,6 +96,7 @@ impl Executor {
             gdn_slots: plan.gdn_slots.clone(),
             isa,
             kernels: Kernels::of(isa),
+            fast: (policy == Policy::Fast).then(|| Kernels::of(isa)),
             round: policy.rounds_to_bf16(),
             current: AtomicUsize::new(0),
         })
@@ -246,7 +249,15 @@ impl Executor {
                             beta: &b.get(beta)[rows(4)],
                         };
                         let state = &mut state.gdn[slot];
-                        gdn_core(isa, inputs, span.position, state, round, &mut out[rows(5)]);
+                        gdn_core(
+                            isa,
+                            self.fast,
+                            inputs,
+                            span.position,
+                            state,
+                            round,
+                            &mut out[rows(5)],
+                        );
                     }
                 });
             }
@@ -261,11 +272,38 @@ impl Executor {
                 };
                 b.with(x, |x, b| gdn_gated_norm(isa, x, b.get(z), width, norm));
             }
+            OpKind::GateUp { x, gate, up, out } => {
+                b.with(out, |out, b| self.gate_up([&gate, &up], b.get(x), out));
+            }
+            OpKind::ResidualNorm { residual, x, norm, out } => {
+                let norm = self.norm(&norm);
+                b.with_two([residual, out], |[residual, out], b| {
+                    residual_norm(isa, residual, b.get(x), norm, out);
+                });
+            }
             OpKind::SiluMul { gate, up, out } => {
                 let width = b.width(out);
                 b.with(out, |out, b| silu_mul(isa, b.get(gate), b.get(up), width, round, out));
             }
         }
+    }
+
+    /// Region `gate_up`.
+    fn gate_up(&self, weights: [&WeightRef; 2], x: &[f32], out: &mut [f32]) {
+        if let [Some(gate), Some(up)] = weights.map(|w| self.panels.get(w)) {
+            return fast::gate_up(self.kernels, x, [gate, up], out, self.round);
+        }
+        let mut products = [vec![0.0; out.len()], vec![0.0; out.len()]];
+        for (weight, product) in weights.into_iter().zip(&mut products) {
+            self.product(weight, x, product, self.round);
+        }
+        let [gate, up] = &products;
+        silu_mul(self.isa, gate, up, self.rows(weights[0]), self.round, out);
+    }
+
+    /// Rows of a matrix.
+    fn rows(&self, weight: &WeightRef) -> usize {
+        self.panels.get(weight).map_or_else(|| self.matrices[weight].rows, |panels| panels.rows)
     }
 
     fn norm(&self, norm: &NormWeight) -> Norm<'_> {

@@ -15,6 +15,7 @@
 //! The mathematical reference is the recurrence S ← e^g S; S ← S + k ⊗ β(v − Sᵀk); o = Sᵀq
 //! (Yang, Kautz, Hatamizadeh: Gated Delta Networks, 2024); tests compare with it in FP64.
 
+use super::fast::{Kernels, Part, gdn_commit, gdn_rows};
 use super::gdn_state::{GROUP_TOKENS, GdnState};
 use super::isa::multiversion;
 use super::lanes::dot;
@@ -39,6 +40,7 @@ pub(super) struct Inputs<'a> {
 /// Executes a chunk whose first row is at `position`, appending to and committing the state.
 pub(super) fn gdn_core(
     isa: Isa,
+    fast: Option<Kernels>,
     inputs: Inputs<'_>,
     position: usize,
     state: &mut GdnState,
@@ -53,14 +55,16 @@ pub(super) fn gdn_core(
         let group = (position + done) / GROUP_TOKENS;
         let first = (position + done) % GROUP_TOKENS;
         let count = (rows - done).min(GROUP_TOKENS - first);
-        part_of_group(isa, inputs, done, (group, first, count), state, round, &scatter);
+        part_of_group(isa, fast, inputs, done, (group, first, count), state, round, &scatter);
         done += count;
     }
 }
 
 /// Rows `first .. first + count` of one group; `done` rows of the chunk came before.
+#[expect(clippy::too_many_arguments, reason = "a kernel names every operand")]
 fn part_of_group(
     isa: Isa,
+    fast: Option<Kernels>,
     inputs: Inputs<'_>,
     done: usize,
     (group, first, count): (usize, usize, usize),
@@ -106,6 +110,22 @@ fn part_of_group(
         let k = &k[key_head * GROUP_TOKENS * d.key_dim..][..GROUP_TOKENS * d.key_dim];
         let s0 = &boundary[head * state_len..][..state_len];
         let mut o = vec![0.0; d.value_dim];
+        if let Some(kernels) = fast {
+            let part = Part { inputs, dims: d, head, done, first, count };
+            let mut o = vec![0.0; count * d.value_dim];
+            gdn_rows(kernels, part, s0, k, u, decay, &mut o);
+            for (row, o) in o.chunks_exact_mut(d.value_dim).enumerate() {
+                if round {
+                    o.iter_mut().for_each(|o| *o = round_bf16(*o));
+                }
+                // SAFETY: each head owns its columns of `out`.
+                unsafe { out.write(done + row, head * d.value_dim, o) };
+            }
+            if commits {
+                gdn_commit(kernels, s0, k, u, decay, d.value_dim, next);
+            }
+            return;
+        }
         for row in 0..count {
             let i = done + row;
             let scalar = i * d.value_heads + head;

@@ -118,6 +118,8 @@ impl Pool {
         if self.workers.is_empty() || count < 2 || count as u64 > TASK_MASK {
             return (0..count).for_each(f);
         }
+        /// # Safety
+        /// `closure` must be a live `&F`.
         unsafe fn call<F: Fn(usize) + Sync>(closure: *const (), task: usize) {
             // SAFETY: `closure` is the `&F` that `run` published together with this function; `run`
             // returns only when every claimed task has finished.

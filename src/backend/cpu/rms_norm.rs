@@ -4,9 +4,10 @@
 //! Σx² in 16 lanes ([`super::lanes`]), r = 1 / sqrt(Σx²/n + ε) with exact division and square
 //! root. `plain`: round(round(x·r)·w). `one_plus`: round((x·r)·(1 + w)).
 
+use super::elementwise::add_row;
 use super::isa::multiversion;
 use super::lanes::dot;
-use super::rows::for_each_row;
+use super::rows::{for_each_part, for_each_row};
 use crate::backend::cpu::Isa;
 use crate::descriptor::NormStyle;
 use crate::tensor::round_bf16;
@@ -27,6 +28,24 @@ pub(super) fn rms_norm(isa: Isa, x: &[f32], norm: Norm<'_>, out: &mut [f32]) {
     for_each_row(out, width, |i, row| {
         row.copy_from_slice(&x[i * width..][..width]);
         norm_row(isa, row, norm);
+    });
+}
+
+/// Region `residual_norm`: residual ← round(residual + x), and the norm of that row into `out`.
+pub(super) fn residual_norm(
+    isa: Isa,
+    residual: &mut [f32],
+    x: &[f32],
+    norm: Norm<'_>,
+    out: &mut [f32],
+) {
+    let width = norm.weight.len();
+    let parts: Vec<_> = residual.chunks_exact_mut(width).zip(out.chunks_exact_mut(width)).collect();
+    let least = (4 << 10) / width + 1;
+    for_each_part(parts, least, |i, (residual, out)| {
+        add_row(isa, residual, &x[i * width..][..width], norm.round);
+        out.copy_from_slice(residual);
+        norm_row(isa, out, norm);
     });
 }
 

@@ -105,6 +105,18 @@ impl Checker<'_> {
                 self.same(gate, up)?;
                 self.same(gate, out)
             }
+            OpKind::GateUp { x, gate, up, out } => {
+                for weight in [gate, up] {
+                    let weight = self.columns(weight, self.width(x))?;
+                    self.is(out, weight.rows)?;
+                }
+                Ok(())
+            }
+            OpKind::ResidualNorm { residual, x, norm, out } => {
+                self.same(residual, x)?;
+                self.same(residual, out)?;
+                self.norm(norm, self.width(residual))
+            }
         }
     }
 

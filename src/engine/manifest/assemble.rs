@@ -40,11 +40,10 @@ impl<'a> Execution<'a> {
         };
         Execution {
             descriptor: engine.descriptor(),
-            numerical_policy: NumericalPolicy::of(
-                engine.descriptor(),
-                engine.policy(),
-                engine.isa(),
-            ),
+            numerical_policy: NumericalPolicy {
+                fusions: engine.fusions().to_vec(),
+                ..NumericalPolicy::of(engine.descriptor(), engine.policy(), engine.isa())
+            },
             placement: engine.placement().clone(),
             page_tokens: BLOCK_TOKENS,
             source: source.clone(),

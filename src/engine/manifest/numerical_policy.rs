@@ -8,7 +8,7 @@ use super::NOT_APPLICABLE;
 use crate::backend::cpu::{
     BLOCK_TOKENS, GROUP_TOKENS, Isa, L2_EPSILON, SAMPLER, SAMPLER_VERSION, policy_bindings,
 };
-use crate::backend::{Binding, OpKind, Policy, Region};
+use crate::backend::{Binding, Fusion, OpKind, Policy, Region};
 use crate::descriptor::Descriptor;
 use crate::engine::lower::lower;
 use crate::units::{Canonical, Digest};
@@ -31,6 +31,8 @@ pub struct NumericalPolicy {
     pub group_tokens: usize,
     pub block_tokens: usize,
     /// The sampler's arithmetic by name, and the version of its transform from logits to a choice.
+    /// Rewrites of the plan, sorted.
+    pub fusions: Vec<Fusion>,
     pub sampler: &'static str,
     pub sampler_version: u32,
 }
@@ -53,6 +55,7 @@ impl NumericalPolicy {
             rope_theta: plan.rope.as_ref().map(|rope| rope.theta as f32),
             group_tokens: GROUP_TOKENS,
             block_tokens: BLOCK_TOKENS,
+            fusions: Vec::new(),
             sampler: SAMPLER,
             sampler_version: SAMPLER_VERSION,
         }
@@ -122,7 +125,12 @@ impl NumericalPolicy {
             ("gemm", gemm(self.policy)),
             ("split_kv", "blocks at absolute positions, merged in ascending order".into()),
             ("transcendentals", "own, by polynomials; no platform library".into()),
-            ("fusions", Canonical::List(Vec::new())),
+            (
+                "fusions",
+                Canonical::List(
+                    self.fusions.iter().map(|f| f.to_string().as_str().into()).collect(),
+                ),
+            ),
             (
                 "quantization",
                 Canonical::object([
@@ -184,6 +192,8 @@ fn rounded_to_bf16(region: Region) -> &'static str {
         | Region::GdnConvSilu
         | Region::GdnCore
         | Region::SiluMul => "output",
+        Region::GateUp => "both products, output",
+        Region::ResidualNorm => "sum, then as rms_norm",
         Region::RmsNorm | Region::PerHeadNorm => "plain: normalised row, output; one_plus: output",
         Region::Rope => "cosine, sine, output",
         Region::GdnPrepare => "query, key",

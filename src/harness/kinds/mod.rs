@@ -5,6 +5,7 @@ mod chunk_consistency;
 mod core_reference;
 mod descriptor_snapshot;
 mod device_facts;
+mod fusion_equivalence;
 mod generation_lifecycle;
 mod instruction_sets;
 mod loaded;

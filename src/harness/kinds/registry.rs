@@ -2,9 +2,10 @@
 
 use super::{
     capture_compare, chunk_consistency, core_reference, descriptor_snapshot, device_facts,
-    generation_lifecycle, instruction_sets, manifest_identity, model_reference, refusal,
-    region_invariance, region_inventory, resource_safety, runner_probe, sampling_distribution,
-    sampling_replay, schedule_invariance, state_checkpoint, tokenizer_stream,
+    fusion_equivalence, generation_lifecycle, instruction_sets, manifest_identity, model_reference,
+    refusal, region_invariance, region_inventory, resource_safety, runner_probe,
+    sampling_distribution, sampling_replay, schedule_invariance, state_checkpoint,
+    tokenizer_stream,
 };
 use crate::harness::kind::{DeviceUse, GateKind, KindSpec, PolicyUse};
 use crate::harness::spec::{Diagnostic, Overrides, Reading, parse_kind};
@@ -41,6 +42,7 @@ pub(in crate::harness) static REGISTRY: &[Registration] = &[
     kind::<core_reference::CoreReference>(),
     kind::<descriptor_snapshot::DescriptorSnapshot>(),
     kind::<device_facts::DeviceFactsGate>(),
+    kind::<fusion_equivalence::FusionEquivalence>(),
     kind::<generation_lifecycle::GenerationLifecycle>(),
     kind::<instruction_sets::InstructionSets>(),
     kind::<manifest_identity::ManifestIdentity>(),

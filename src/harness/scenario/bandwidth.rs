@@ -1,5 +1,6 @@
 //! How fast this machine reads memory right now.
 
+use memmap2::MmapMut;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
@@ -9,33 +10,42 @@ const BUFFER_BYTES: usize = 128 << 20;
 /// Passes of one reading; the fastest counts, because whatever disturbs a pass only slows it.
 const PASSES: usize = 3;
 
-/// Reads a large buffer with every thread at once.
+/// Reads a large buffer with every thread at once; on huge pages where the system grants them, as the
+/// weights are.
 #[derive(Debug)]
 pub struct ReadProbe {
-    words: Vec<u64>,
+    bytes: MmapMut,
     threads: usize,
 }
 
 impl ReadProbe {
     /// A probe of `threads` threads. The buffer is written once, so that its pages exist.
+    ///
+    /// # Panics
+    /// When the system has no memory for the buffer.
     pub fn new(threads: usize) -> ReadProbe {
-        let words = (0..(BUFFER_BYTES / 8) as u64).collect();
-        ReadProbe { words, threads: threads.max(1) }
+        let mut bytes = MmapMut::map_anon(BUFFER_BYTES).expect("memory for the bandwidth probe");
+        #[cfg(target_os = "linux")]
+        let _ = bytes.advise(memmap2::Advice::HugePage);
+        for (i, word) in bytes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            *word = (i as u64).to_le_bytes();
+        }
+        ReadProbe { bytes, threads: threads.max(1) }
     }
 
     /// Bytes per second of the fastest of three passes over the buffer: 15 to 60 ms.
     pub fn bytes_per_second(&self) -> f64 {
         let fastest = (0..PASSES).map(|_| self.pass()).min().unwrap_or(Duration::MAX);
-        (self.words.len() * 8) as f64 / fastest.as_secs_f64()
+        self.bytes.len() as f64 / fastest.as_secs_f64()
     }
 
     /// The time until the slowest thread has read its share.
     fn pass(&self) -> Duration {
         let start = Barrier::new(self.threads);
-        let share = self.words.len().div_ceil(self.threads);
+        let words = self.bytes.as_chunks::<8>().0;
+        let share = words.len().div_ceil(self.threads);
         std::thread::scope(|scope| {
-            let readers: Vec<_> = self
-                .words
+            let readers: Vec<_> = words
                 .chunks(share)
                 .map(|words| {
                     let start = &start;
@@ -53,11 +63,11 @@ impl ReadProbe {
 }
 
 /// Eight independent sums, which the compiler keeps in vector registers.
-fn sum(words: &[u64]) -> u64 {
+fn sum(words: &[[u8; 8]]) -> u64 {
     let mut sums = [0u64; 8];
     for chunk in words.chunks_exact(8) {
         for (s, w) in sums.iter_mut().zip(chunk) {
-            *s = s.wrapping_add(*w);
+            *s = s.wrapping_add(u64::from_le_bytes(*w));
         }
     }
     sums.iter().fold(0, |a, s| a.wrapping_add(*s))
@@ -69,7 +79,7 @@ mod tests {
 
     #[test]
     fn every_word_is_read() {
-        let words: Vec<u64> = (0..800).collect();
+        let words: Vec<[u8; 8]> = (0..800u64).map(u64::to_le_bytes).collect();
         assert_eq!(sum(&words), 800 * 799 / 2);
     }
 

@@ -269,6 +269,7 @@ impl Runner<'_> {
             threads: options
                 .threads
                 .unwrap_or(self.content.run.machine.usable_processors.max(1) as usize),
+            fusions: options.fusions.clone(),
             points: plan.points.clone(),
             prompt_seed: self.request.file.prompt_seed(),
             warmup: plan.warmup,

@@ -1,7 +1,7 @@
 //! A scenario file as it is written.
 
 use super::{AdmitWhen, Decision, Metric};
-use crate::backend::{DeviceKind, Policy};
+use crate::backend::{DeviceKind, Fusion, Policy};
 use crate::harness::spec::{Diagnostic, Located, NonEmpty, Track, parse_yaml, read_file};
 use crate::units::Digest;
 use serde::Deserialize;
@@ -104,6 +104,9 @@ pub struct Arm {
     #[serde(default)]
     #[schemars(range(min = 1, max = 1024))]
     pub threads: Option<usize>,
+    /// Operations merged in the plan (default: none).
+    #[serde(default)]
+    pub fusions: Vec<Fusion>,
 }
 
 /// A block of the manifest in which arms may differ.

@@ -1,7 +1,7 @@
 //! The worker side of a run: one arm, one process, one line of JSON per request and reply.
 
 use super::{Point, Sample};
-use crate::backend::Policy;
+use crate::backend::{Fusion, Policy};
 use crate::descriptor::Descriptor;
 use crate::engine::manifest::Execution;
 use crate::engine::{Engine, EngineOptions, RowWant, Sequence};
@@ -32,6 +32,7 @@ pub struct Load {
     pub model: ModelSource,
     pub policy: Policy,
     pub threads: usize,
+    pub fusions: Vec<Fusion>,
     pub points: Vec<Point>,
     pub prompt_seed: u64,
     pub warmup: u32,
@@ -115,7 +116,9 @@ impl LoadedArm {
         let (descriptor, weights, checkpoint) = match &load.model {
             ModelSource::Folder { path } => {
                 let model = Model::open(path).map_err(|e| e.to_string())?;
-                let weights = model.load(&LoadOptions::default()).map_err(|e| e.to_string())?;
+                let read_ahead = load.policy != Policy::Fast;
+                let options = LoadOptions { read_ahead, ..LoadOptions::default() };
+                let weights = model.load(&options).map_err(|e| e.to_string())?;
                 (model.descriptor, weights, Some(model.checkpoint))
             }
             ModelSource::Synthetic { descriptor, seed } => {
@@ -126,6 +129,7 @@ impl LoadedArm {
         };
         let options = EngineOptions {
             threads: Some(load.threads),
+            fusions: load.fusions.clone(),
             ..EngineOptions::with_policy(load.policy)
         };
         let engine =

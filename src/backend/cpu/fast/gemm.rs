@@ -10,9 +10,11 @@
 use super::kernels::{Kernels, Set};
 use super::panels::{PAIR, Panels};
 use super::simd::{LANES, Simd, dispatch};
+use crate::backend::cpu::math::silu;
 use crate::backend::cpu::rows::{Scatter, for_ranges};
 use crate::tensor::{bf16_bits, round_bf16};
 use std::borrow::Cow;
+use std::ops::Range;
 
 /// Pairs of k that a tile of several tokens sums at a time: a panel's part stays in the first cache.
 const BLOCK_PAIRS: usize = 192;
@@ -35,16 +37,37 @@ pub(in crate::backend::cpu) fn gemm(
     out: &mut [f32],
     round: bool,
 ) {
+    multiply(kernels, x, weight, None, out, round);
+}
+
+/// Region `gate_up`: silu(X·Gᵀ) × X·Uᵀ, each product rounded as by [`gemm`].
+pub(in crate::backend::cpu) fn gate_up(
+    kernels: Kernels,
+    x: &[f32],
+    [gate, up]: [&Panels; 2],
+    out: &mut [f32],
+    round: bool,
+) {
+    multiply(kernels, x, gate, Some(up), out, round);
+}
+
+fn multiply(
+    kernels: Kernels,
+    x: &[f32],
+    weight: &Panels,
+    up: Option<&Panels>,
+    out: &mut [f32],
+    round: bool,
+) {
     let tokens = x.len() / weight.cols;
     let x = Rows::new(kernels, x, weight.cols);
     let scatter = Scatter::new(out, weight.rows);
-    let panels = weight.count();
-    let panel_bytes = weight.pairs() * PAIR * 2;
+    let panel_bytes = weight.pairs() * PAIR * 2 * if up.is_some() { 2 } else { 1 };
     let least = if tokens == 1 { (TASK_BYTES / panel_bytes).max(1) } else { 1 };
     for start in (0..tokens).step_by(TASK_TOKENS) {
         let count = (tokens - start).min(TASK_TOKENS);
-        for_ranges(panels, least, |range| {
-            let task = Task { weight, x: &x, tokens: start..start + count, round };
+        for_ranges(weight.count(), least, |range| {
+            let task = Task { weight, up, x: &x, tokens: start..start + count, round };
             product(kernels, &task, range, &scatter);
         });
     }
@@ -89,36 +112,34 @@ impl<'a> Rows<'a> {
 /// What the tasks of one product share.
 struct Task<'a> {
     weight: &'a Panels,
+    /// The second matrix of `gate_up`; `weight` is the gate then.
+    up: Option<&'a Panels>,
     x: &'a Rows<'a>,
-    tokens: std::ops::Range<usize>,
+    tokens: Range<usize>,
     round: bool,
 }
 
 dispatch! {
     /// Some panels against some tokens.
-    fn product = product_body(task: &Task<'_>, panels: std::ops::Range<usize>, out: &Scatter<'_>);
+    fn product = product_body(task: &Task<'_>, panels: Range<usize>, out: &Scatter<'_>);
 }
 
 #[inline(always)]
-fn product_body<S: Simd>(task: &Task<'_>, panels: std::ops::Range<usize>, out: &Scatter<'_>) {
+fn product_body<S: Simd>(task: &Task<'_>, panels: Range<usize>, out: &Scatter<'_>) {
     if task.tokens.len() > 1 {
-        let mut sums = vec![0.0f32; task.tokens.len() * LANES];
-        for panel in panels {
-            several_tokens::<S>(task, panel, &mut sums);
-            for (token, sums) in task.tokens.clone().zip(sums.as_chunks_mut::<LANES>().0) {
-                finish(task, token, panel, sums, out);
-            }
-        }
+        several_tokens::<S>(task, panels, out);
         return;
     }
     let token = task.tokens.start;
     let mut panel = panels.start;
     while panel < panels.end {
-        match panels.end - panel {
-            STREAMS.. => panel += one_token::<S, STREAMS>(task, token, panel, out),
-            2.. => panel += one_token::<S, 2>(task, token, panel, out),
-            _ => panel += one_token::<S, 1>(task, token, panel, out),
-        }
+        panel += match (panels.end - panel, task.up) {
+            (STREAMS.., None) => one_token::<S, STREAMS>(task, token, panel, out),
+            (2.., Some(up)) => gate_up_token::<S, 2>(task, up, token, panel, out),
+            (_, Some(up)) => gate_up_token::<S, 1>(task, up, token, panel, out),
+            (2.., None) => one_token::<S, 2>(task, token, panel, out),
+            _ => one_token::<S, 1>(task, token, panel, out),
+        };
     }
 }
 
@@ -130,13 +151,47 @@ fn one_token<S: Simd, const P: usize>(
     panel: usize,
     out: &Scatter<'_>,
 ) -> usize {
-    let pairs = task.weight.pairs();
-    let w = &task.weight.from(panel)[..P * pairs * PAIR];
+    let mut sums = streams::<S, P>(task.x, task.weight, token, panel);
+    for (p, sums) in sums.iter_mut().enumerate() {
+        round_all(sums, task.round);
+        write(task, token, panel + p, sums, out);
+    }
+    P
+}
+
+/// `P` panels of the gate and of the up projection against one token.
+#[inline(always)]
+fn gate_up_token<S: Simd, const P: usize>(
+    task: &Task<'_>,
+    up: &Panels,
+    token: usize,
+    panel: usize,
+    out: &Scatter<'_>,
+) -> usize {
+    let mut gates = streams::<S, P>(task.x, task.weight, token, panel);
+    let mut ups = streams::<S, P>(task.x, up, token, panel);
+    for (p, (gate, up)) in gates.iter_mut().zip(&mut ups).enumerate() {
+        activate(gate, up, task.round);
+        write(task, token, panel + p, gate, out);
+    }
+    P
+}
+
+/// Products of `P` panels with one token, unrounded.
+#[inline(always)]
+fn streams<S: Simd, const P: usize>(
+    x: &Rows<'_>,
+    weight: &Panels,
+    token: usize,
+    panel: usize,
+) -> [[f32; LANES]; P] {
+    let pairs = weight.pairs();
+    let w = &weight.from(panel)[..P * pairs * PAIR];
     let mut sums = [[0.0f32; LANES]; P];
     // SAFETY: `S` is dispatched to, so the machine has it; `w` holds P panels of `pairs` pairs and the
     // row of x as many.
     unsafe {
-        let x = task.x.row::<S>(token, 0);
+        let x = x.row::<S>(token, 0);
         let mut acc = [S::zero(); P];
         for i in 0..pairs {
             for (p, acc) in acc.iter_mut().enumerate() {
@@ -151,20 +206,37 @@ fn one_token<S: Simd, const P: usize>(
             S::store(sums.as_mut_ptr(), acc);
         }
     }
-    for (p, sums) in sums.iter_mut().enumerate() {
-        finish(task, token, panel + p, sums, out);
+    sums
+}
+
+/// Some panels against several tokens.
+#[inline(always)]
+fn several_tokens<S: Simd>(task: &Task<'_>, panels: Range<usize>, out: &Scatter<'_>) {
+    let mut sums = vec![[0.0f32; LANES]; task.tokens.len()];
+    let mut ups = vec![[0.0f32; LANES]; if task.up.is_some() { sums.len() } else { 0 }];
+    for panel in panels {
+        tiles::<S>(task, task.weight, panel, sums.as_flattened_mut());
+        if let Some(up) = task.up {
+            tiles::<S>(task, up, panel, ups.as_flattened_mut());
+            let pairs = sums.iter_mut().zip(&mut ups);
+            pairs.for_each(|(gate, up)| activate(gate, up, task.round));
+        } else {
+            sums.iter_mut().for_each(|sums| round_all(sums, task.round));
+        }
+        for (token, sums) in task.tokens.clone().zip(&sums) {
+            write(task, token, panel, sums, out);
+        }
     }
-    P
 }
 
 /// One panel against all tokens; `sums` is `tokens × LANES`.
 #[inline(always)]
-fn several_tokens<S: Simd>(task: &Task<'_>, panel: usize, sums: &mut [f32]) {
-    let pairs = task.weight.pairs();
+fn tiles<S: Simd>(task: &Task<'_>, weight: &Panels, panel: usize, sums: &mut [f32]) {
+    let pairs = weight.pairs();
     let blocks = pairs.div_ceil(BLOCK_PAIRS);
     for block in 0..blocks {
         let range = pairs * block / blocks..pairs * (block + 1) / blocks;
-        let w = &task.weight.from(panel)[range.start * PAIR..range.end * PAIR];
+        let w = &weight.from(panel)[range.start * PAIR..range.end * PAIR];
         let mut done = 0;
         let tokens = task.tokens.len();
         while done < tokens {
@@ -215,14 +287,28 @@ fn tile<S: Simd, const T: usize>(
     T
 }
 
-/// Rounds the outputs of one panel and token and writes those that exist.
+/// Rounds to BF16 where the policy does.
 #[inline(always)]
-fn finish(task: &Task<'_>, token: usize, panel: usize, sums: &mut [f32; LANES], out: &Scatter<'_>) {
-    if task.round {
-        for sum in sums.iter_mut() {
-            *sum = round_bf16(*sum);
-        }
+fn round_all(values: &mut [f32; LANES], round: bool) {
+    if round {
+        values.iter_mut().for_each(|v| *v = round_bf16(*v));
     }
+}
+
+/// gate ← round(silu(round(gate)) · round(up)), as `silu_mul` after two products.
+#[inline(always)]
+fn activate(gate: &mut [f32; LANES], up: &mut [f32; LANES], round: bool) {
+    round_all(gate, round);
+    round_all(up, round);
+    for (g, u) in gate.iter_mut().zip(up) {
+        *g = silu(*g) * *u;
+    }
+    round_all(gate, round);
+}
+
+/// Writes the outputs of one panel and token that exist.
+#[inline(always)]
+fn write(task: &Task<'_>, token: usize, panel: usize, sums: &[f32; LANES], out: &Scatter<'_>) {
     let row = panel * LANES;
     let count = (task.weight.rows - row).min(LANES);
     // SAFETY: tasks own disjoint panels, hence disjoint columns.

@@ -8,6 +8,7 @@
 
 mod attention;
 mod cache;
+mod gdn;
 mod gemm;
 mod kernels;
 mod panels;
@@ -19,7 +20,8 @@ mod x86;
 
 pub(super) use attention::attention;
 pub(super) use cache::{PanelPage, write};
-pub(super) use gemm::gemm;
+pub(super) use gdn::{Part, gdn_commit, gdn_rows};
+pub(super) use gemm::{gate_up, gemm};
 pub use kernels::Kernels;
 pub(super) use kernels::Set;
 #[cfg(test)]

@@ -133,19 +133,28 @@ pub(in crate::backend::cpu) fn pack(
 ) -> std::io::Result<HashMap<WeightRef, Panels>> {
     let mut chosen: Vec<(WeightRef, Shared<u16>, usize)> = Vec::new();
     for op in plan.all_ops() {
-        let (OpKind::Gemm { weight, .. } | OpKind::GemmF32 { weight, .. }) = &op.kind else {
-            continue;
+        let multiplied = match &op.kind {
+            OpKind::Gemm { weight, .. } | OpKind::GemmF32 { weight, .. } => vec![*weight],
+            OpKind::GateUp { gate, up, .. } => vec![*gate, *up],
+            _ => Vec::new(),
         };
-        if let Some(Weight { cols, storage: Storage::Bf16(elements), .. }) = matrices.get(weight) {
-            chosen.push((*weight, elements.clone(), *cols));
-            matrices.remove(weight);
+        for weight in multiplied {
+            if let Some(Weight { cols, storage: Storage::Bf16(elements), .. }) =
+                matrices.get(&weight)
+            {
+                chosen.push((weight, elements.clone(), *cols));
+                matrices.remove(&weight);
+            }
         }
     }
     let shapes = chosen.iter().map(|(_, elements, cols)| [elements.len() / cols, *cols]);
     let mut arena = Arena::for_matrices(shapes)?;
     let mut placed = Vec::with_capacity(chosen.len());
-    for (weight, elements, cols) in chosen {
-        placed.push((weight, arena.pack(&elements, cols)));
+    for (i, (weight, elements, cols)) in chosen.iter().enumerate() {
+        if let Some((_, next, _)) = chosen.get(i + 1) {
+            next.will_need();
+        }
+        placed.push((*weight, arena.pack(elements, *cols)));
         elements.release();
     }
     let arena = Arc::new(arena);

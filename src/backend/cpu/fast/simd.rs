@@ -18,7 +18,7 @@ pub(in crate::backend::cpu) trait Simd: Copy {
     /// What one step multiplies of 16 rows.
     type Weights: Copy;
     /// Itself, or the set whose activations stay FP32.
-    type Fma: Simd;
+    type Fma: Simd<Fma = Self::Fma>;
 
     /// Steps of a pair: 2, or 1 where one instruction multiplies both k.
     const STEPS: usize;
@@ -43,6 +43,12 @@ pub(in crate::backend::cpu) trait Simd: Copy {
     /// As `zero`; 32 elements must be readable.
     unsafe fn weights(from: *const u16, step: usize) -> Self::Weights;
 
+    /// 16 FP32 values as one step's weights.
+    ///
+    /// # Safety
+    /// As `zero`; 16 values must be readable. Only of [`Simd::Fma`] sets.
+    unsafe fn wide(from: *const f32) -> Self::Weights;
+
     /// acc ← acc + w·x, the word at `x` in every lane.
     ///
     /// # Safety
@@ -61,23 +67,31 @@ impl Simd for Portable {
     const STEPS: usize = 2;
     const TOKENS: usize = 2;
 
+    /// # Safety
+    /// As the trait's.
     #[inline(always)]
     unsafe fn zero() -> Self::Acc {
         [0.0; LANES]
     }
 
+    /// # Safety
+    /// As the trait's.
     #[inline(always)]
     unsafe fn load(from: *const f32) -> Self::Acc {
         // SAFETY: the caller's promise.
         unsafe { from.cast::<Self::Acc>().read_unaligned() }
     }
 
+    /// # Safety
+    /// As the trait's.
     #[inline(always)]
     unsafe fn store(to: *mut f32, acc: Self::Acc) {
         // SAFETY: the caller's promise.
         unsafe { to.cast::<Self::Acc>().write_unaligned(acc) }
     }
 
+    /// # Safety
+    /// As the trait's.
     #[inline(always)]
     unsafe fn weights(from: *const u16, step: usize) -> Self::Weights {
         // SAFETY: the caller's promise.
@@ -85,6 +99,16 @@ impl Simd for Portable {
         both.map(|pair| f32::from_bits(u32::from(pair[step]) << 16))
     }
 
+    /// # Safety
+    /// As the trait's.
+    #[inline(always)]
+    unsafe fn wide(from: *const f32) -> Self::Weights {
+        // SAFETY: the caller's promise.
+        unsafe { Self::load(from) }
+    }
+
+    /// # Safety
+    /// As the trait's.
     #[inline(always)]
     unsafe fn multiply(mut acc: Self::Acc, w: Self::Weights, x: *const u32) -> Self::Acc {
         // SAFETY: the caller's promise.

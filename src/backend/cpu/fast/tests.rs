@@ -1,9 +1,15 @@
 //! Conformance of the `fast` products, on every instruction set of this machine.
 
-use super::{Arena, Kernels, Panels, Set, attention, gemm, write};
+use super::{
+    Arena, Kernels, Panels, Part, Set, attention, gate_up, gdn_commit, gdn_rows, gemm, write,
+};
 use crate::backend::CacheSpec;
+use crate::backend::cpu::GROUP_TOKENS;
 use crate::backend::cpu::attention_core::Shape;
+use crate::backend::cpu::gdn_core::Inputs;
+use crate::backend::cpu::math::silu;
 use crate::backend::cpu::pool::Pool;
+use crate::descriptor::GatedDeltaNet;
 use crate::tensor::{Shared, bf16_bits, bf16_from_bits, round_bf16};
 use std::sync::Arc;
 
@@ -144,6 +150,101 @@ fn attention_has_the_same_bits_in_any_cut_and_the_exact_values() {
                 for (got, exact) in whole[at..].iter().zip(exact) {
                     assert!((f64::from(*got) - exact).abs() < 2e-6, "{kernels:?} {got} {exact}");
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_of_a_group_have_the_same_bits_in_any_cut_and_follow_the_recurrence() {
+    for (key_dim, value_dim) in [(16, 16), (32, 40), (128, 128), (10, 7)] {
+        let dims =
+            GatedDeltaNet { key_heads: 1, value_heads: 1, key_dim, value_dim, conv_width: 4 };
+        let rows = GROUP_TOKENS;
+        let unit = |seed: u32| {
+            let mut x = noise(rows * key_dim, seed);
+            for row in x.chunks_exact_mut(key_dim) {
+                let norm = row.iter().map(|x| x * x).sum::<f32>().sqrt();
+                row.iter_mut().for_each(|x| *x /= norm);
+            }
+            x
+        };
+        let (q, k, v) = (unit(1), unit(2), noise(rows * value_dim, 3));
+        let log_decay: Vec<f32> = noise(rows, 4).iter().map(|x| -x.abs()).collect();
+        let beta: Vec<f32> = noise(rows, 5).iter().map(|x| x.abs()).collect();
+        let s0 = noise(key_dim * value_dim, 6);
+        let inputs = Inputs { q: &q, k: &k, v: &v, log_decay: &log_decay, beta: &beta };
+        for kernels in Kernels::all() {
+            let run = |cuts: &[usize]| {
+                let mut u = vec![f32::NAN; rows * value_dim];
+                let (mut decay, mut o) = (vec![f64::NAN; rows], vec![f32::NAN; rows * value_dim]);
+                let mut first = 0;
+                for end in cuts.iter().copied().chain([rows]) {
+                    let count = end - first;
+                    let part = Part { inputs, dims, head: 0, done: first, first, count };
+                    let o = &mut o[first * value_dim..end * value_dim];
+                    gdn_rows(kernels, part, &s0, &k, &mut u, &mut decay, o);
+                    first = end;
+                }
+                let mut next = vec![f32::NAN; s0.len()];
+                gdn_commit(kernels, &s0, &k, &u, &decay, value_dim, &mut next);
+                o.into_iter().chain(next).collect::<Vec<f32>>()
+            };
+            let whole = run(&[]);
+            for cuts in [(1..rows).collect::<Vec<_>>(), vec![5, 6, 33], vec![63]] {
+                let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                assert_eq!(bits(&run(&cuts)), bits(&whole), "{kernels:?} {key_dim}x{value_dim}");
+            }
+            // The recurrence, in FP64.
+            let mut s: Vec<f64> = s0.iter().map(|x| f64::from(*x)).collect();
+            let mut exact = Vec::new();
+            for i in 0..rows {
+                let (q, k) = (&q[i * key_dim..][..key_dim], &k[i * key_dim..][..key_dim]);
+                s.iter_mut().for_each(|s| *s *= f64::from(log_decay[i]).exp());
+                let read = |s: &[f64], x: &[f32], c: usize| -> f64 {
+                    (0..key_dim).map(|d| s[d * value_dim + c] * f64::from(x[d])).sum()
+                };
+                let u: Vec<f64> = (0..value_dim)
+                    .map(|c| {
+                        f64::from(beta[i]) * (f64::from(v[i * value_dim + c]) - read(&s, k, c))
+                    })
+                    .collect();
+                for d in 0..key_dim {
+                    for c in 0..value_dim {
+                        s[d * value_dim + c] += f64::from(k[d]) * u[c];
+                    }
+                }
+                let scale = 1.0 / (key_dim as f64).sqrt();
+                exact.extend((0..value_dim).map(|c| read(&s, q, c) * scale));
+            }
+            exact.extend(s);
+            for (got, exact) in whole.iter().zip(exact) {
+                assert!((f64::from(*got) - exact).abs() < 2e-5, "{kernels:?}: {got} {exact}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_fused_projections_have_the_bits_of_two_products_and_an_activation() {
+    let pool = Pool::new(2).unwrap();
+    for kernels in Kernels::all() {
+        for (k, n) in [(64, 33), (576, 100), (801, 16)] {
+            let (gate, up) = (packed(&noise(n * k, 3), k), packed(&noise(n * k, 4), k));
+            for tokens in [1, 2, 7, 30] {
+                let x = noise(tokens * k, 9);
+                let product = |weight: &Panels| {
+                    let mut out = vec![f32::NAN; tokens * n];
+                    pool.install(|| gemm(kernels, &x, weight, &mut out, true));
+                    out
+                };
+                let pairs = product(&gate).into_iter().zip(product(&up));
+                let expected: Vec<u32> =
+                    pairs.map(|(g, u)| round_bf16(silu(g) * u).to_bits()).collect();
+                let mut fused = vec![f32::NAN; tokens * n];
+                pool.install(|| gate_up(kernels, &x, [&gate, &up], &mut fused, true));
+                let found: Vec<u32> = fused.iter().map(|v| v.to_bits()).collect();
+                assert_eq!(found, expected, "{kernels:?} k={k} n={n} tokens={tokens}");
             }
         }
     }

@@ -19,18 +19,24 @@ impl Simd for Avx2 {
     const STEPS: usize = 2;
     const TOKENS: usize = 6;
 
+    /// # Safety
+    /// As the trait's.
     #[inline(always)]
     unsafe fn zero() -> Self::Acc {
         // SAFETY: the caller's promise.
         unsafe { [_mm256_setzero_ps(); 2] }
     }
 
+    /// # Safety
+    /// As the trait's.
     #[inline(always)]
     unsafe fn load(from: *const f32) -> Self::Acc {
         // SAFETY: the caller's promise.
         unsafe { [_mm256_loadu_ps(from), _mm256_loadu_ps(from.add(8))] }
     }
 
+    /// # Safety
+    /// As the trait's.
     #[inline(always)]
     unsafe fn store(to: *mut f32, acc: Self::Acc) {
         // SAFETY: the caller's promise.
@@ -40,6 +46,8 @@ impl Simd for Avx2 {
         }
     }
 
+    /// # Safety
+    /// As the trait's.
     #[inline(always)]
     unsafe fn weights(from: *const u16, step: usize) -> Self::Weights {
         // SAFETY: the caller's promise.
@@ -55,6 +63,16 @@ impl Simd for Avx2 {
         }
     }
 
+    /// # Safety
+    /// As the trait's.
+    #[inline(always)]
+    unsafe fn wide(from: *const f32) -> Self::Weights {
+        // SAFETY: the caller's promise.
+        unsafe { Self::load(from) }
+    }
+
+    /// # Safety
+    /// As the trait's.
     #[inline(always)]
     unsafe fn multiply(acc: Self::Acc, w: Self::Weights, x: *const u32) -> Self::Acc {
         // SAFETY: the caller's promise.
@@ -76,24 +94,32 @@ impl Simd for Avx512 {
     const STEPS: usize = 2;
     const TOKENS: usize = 12;
 
+    /// # Safety
+    /// As the trait's.
     #[inline(always)]
     unsafe fn zero() -> Self::Acc {
         // SAFETY: the caller's promise.
         unsafe { _mm512_setzero_ps() }
     }
 
+    /// # Safety
+    /// As the trait's.
     #[inline(always)]
     unsafe fn load(from: *const f32) -> Self::Acc {
         // SAFETY: the caller's promise.
         unsafe { _mm512_loadu_ps(from) }
     }
 
+    /// # Safety
+    /// As the trait's.
     #[inline(always)]
     unsafe fn store(to: *mut f32, acc: Self::Acc) {
         // SAFETY: the caller's promise.
         unsafe { _mm512_storeu_ps(to, acc) }
     }
 
+    /// # Safety
+    /// As the trait's.
     #[inline(always)]
     unsafe fn weights(from: *const u16, step: usize) -> Self::Weights {
         // SAFETY: the caller's promise.
@@ -106,6 +132,16 @@ impl Simd for Avx512 {
         }
     }
 
+    /// # Safety
+    /// As the trait's.
+    #[inline(always)]
+    unsafe fn wide(from: *const f32) -> Self::Weights {
+        // SAFETY: the caller's promise.
+        unsafe { Self::load(from) }
+    }
+
+    /// # Safety
+    /// As the trait's.
     #[inline(always)]
     unsafe fn multiply(acc: Self::Acc, w: Self::Weights, x: *const u32) -> Self::Acc {
         // SAFETY: the caller's promise.
@@ -127,30 +163,47 @@ impl Simd for Avx512Bf16 {
     const STEPS: usize = 1;
     const TOKENS: usize = 12;
 
+    /// # Safety
+    /// As the trait's.
     #[inline(always)]
     unsafe fn zero() -> Self::Acc {
         // SAFETY: the caller's promise.
         unsafe { Avx512::zero() }
     }
 
+    /// # Safety
+    /// As the trait's.
     #[inline(always)]
     unsafe fn load(from: *const f32) -> Self::Acc {
         // SAFETY: the caller's promise.
         unsafe { Avx512::load(from) }
     }
 
+    /// # Safety
+    /// As the trait's.
     #[inline(always)]
     unsafe fn store(to: *mut f32, acc: Self::Acc) {
         // SAFETY: the caller's promise.
         unsafe { Avx512::store(to, acc) }
     }
 
+    /// # Safety
+    /// As the trait's.
     #[inline(always)]
     unsafe fn weights(from: *const u16, _: usize) -> Self::Weights {
         // SAFETY: the caller's promise.
         unsafe { _mm512_loadu_si512(from.cast()) }
     }
 
+    /// # Safety
+    /// As the trait's.
+    #[inline(always)]
+    unsafe fn wide(_: *const f32) -> Self::Weights {
+        unreachable!("FP32 rows are multiplied by `Avx512`")
+    }
+
+    /// # Safety
+    /// As the trait's.
     #[inline(always)]
     unsafe fn multiply(acc: Self::Acc, w: Self::Weights, x: *const u32) -> Self::Acc {
         // SAFETY: the caller's promise; the types are 512 bits of BF16 pairs either way.

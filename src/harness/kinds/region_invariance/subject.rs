@@ -22,6 +22,7 @@ pub(super) fn axes_of(region: Region) -> &'static [&'static str] {
     match region {
         Region::Embedding
         | Region::ResidualAdd
+        | Region::ResidualNorm
         | Region::SiluMul
         | Region::GdnConvSilu
         | Region::AttentionOutputGate
@@ -29,7 +30,7 @@ pub(super) fn axes_of(region: Region) -> &'static [&'static str] {
         | Region::Sampler => &["width", "tokens"],
         Region::RmsNorm => &["style", "width", "tokens"],
         Region::PerHeadNorm => &["style", "heads", "head_dim", "tokens"],
-        Region::Gemm | Region::GemmF32 => &["k", "n", "tokens"],
+        Region::Gemm | Region::GemmF32 | Region::GateUp => &["k", "n", "tokens"],
         Region::QGateSplit => &["heads", "head_dim", "tokens"],
         Region::Rope => &["convention", "heads", "head_dim", "rotary_dim", "tokens"],
         Region::KvWrite | Region::AttentionCore => &["heads", "head_dim", "kv_tokens"],
@@ -203,12 +204,26 @@ impl Subject {
                     _ => OpKind::GemmF32 { x, weight, out },
                 });
             }
-            Region::ResidualAdd => {
+            Region::ResidualAdd | Region::ResidualNorm => {
                 let width = cell.read("width")?;
                 let residual = b.input("residual", width, Draw::Activation);
                 let x = b.input("x", width, Draw::Activation);
                 b.outputs.push(residual);
-                b.op(OpKind::ResidualAdd { residual, x });
+                if region == Region::ResidualAdd {
+                    b.op(OpKind::ResidualAdd { residual, x });
+                } else {
+                    let norm = b.norm(RoleName::PostNorm, width, NormStyle::Plain);
+                    let out = b.output("y", width);
+                    b.op(OpKind::ResidualNorm { residual, x, norm, out });
+                }
+            }
+            Region::GateUp => {
+                let (k, n) = (cell.read("k")?, cell.read("n")?);
+                let gate = b.weight(RoleName::MlpGate, n, k, 0.2);
+                let up = b.weight(RoleName::MlpUp, n, k, 0.2);
+                let x = b.input("x", k, Draw::Activation);
+                let out = b.output("y", n);
+                b.op(OpKind::GateUp { x, gate, up, out });
             }
             Region::SiluMul => {
                 let width = cell.read("width")?;

@@ -1,0 +1,184 @@
+//! `fusion_equivalence`: a plan with merged operations gives the bits of the plan without.
+
+use super::loaded::{self, Loaded};
+use crate::backend::{Fusion, LiveState};
+use crate::engine::{Engine, EngineOptions};
+use crate::harness::kind::{
+    Case, Cell, DeviceUse, Fault, GateKind, KindSpec, Outcome, PlanScope, PolicyUse, RunContext,
+};
+use crate::harness::plan::{AxisValue, Matrix};
+use crate::harness::spec::NonEmpty;
+use crate::units::SplitMix64;
+use serde::Deserialize;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A model, the fusions, and the prompts over which they are compared with the plain plan.
+///
+/// A prompt is one step (several rows); `decode_tokens` more follow one by one. Every logit and all
+/// live state must be equal bit for bit.
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FusionEquivalence {
+    /// Folder of the checkpoint.
+    model: PathBuf,
+    /// One trial each; `all` takes every fusion together.
+    fusions: NonEmpty<Choice>,
+    /// Lengths of prompts; their ids are drawn from the whole vocabulary by `seed`.
+    prompt_tokens: NonEmpty<usize>,
+    decode_tokens: usize,
+    seed: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Choice {
+    GateUp,
+    ResidualNorm,
+    All,
+}
+
+impl AxisValue for Choice {
+    fn axis_text(&self) -> String {
+        match self {
+            Choice::GateUp => Fusion::GateUp.to_string(),
+            Choice::ResidualNorm => Fusion::ResidualNorm.to_string(),
+            Choice::All => "all".to_owned(),
+        }
+    }
+}
+
+impl KindSpec for FusionEquivalence {
+    const NAME: &'static str = "fusion_equivalence";
+    const DEVICE: DeviceUse = DeviceUse::Any;
+    const POLICY: PolicyUse = PolicyUse::Listed;
+}
+
+impl GateKind for FusionEquivalence {
+    fn cases(&self, _scope: &PlanScope) -> Result<Vec<Case>, Fault> {
+        if self.prompt_tokens.contains(&0) {
+            return Err(Fault::at("prompt_tokens", "a prompt needs at least one token"));
+        }
+        Ok(Matrix::new()
+            .axis("fusion", &self.fusions)
+            .axis("prompt_tokens", &self.prompt_tokens)
+            .unnamed())
+    }
+
+    fn run(&self, cell: &Cell, context: &RunContext) -> Outcome {
+        self.trial(cell, context).unwrap_or_else(Outcome::error)
+    }
+
+    fn group(&self, _cell: &Cell) -> Option<String> {
+        Some(self.model.display().to_string())
+    }
+}
+
+impl FusionEquivalence {
+    fn trial(&self, cell: &Cell, context: &RunContext) -> Result<Outcome, String> {
+        let folder = context.path(&self.model);
+        let plain = loaded::load(&folder, cell, context)?;
+        let name: String = cell.read("fusion")?;
+        let fusions = match name.as_str() {
+            "all" => Fusion::ALL.to_vec(),
+            one => vec![one.parse::<Fusion>()?],
+        };
+        let key = format!("fused {} {} {:?} {name}", folder.display(), cell.device, cell.policy);
+        let fused: Arc<Loaded> = context.cache.get_or_make(&key, || {
+            let weights = plain.checkpoint.load(plain.engine.descriptor());
+            let weights = weights.map_err(|e| e.to_string())?;
+            let options = EngineOptions {
+                fusions: fusions.clone(),
+                chunk_tokens: plain.engine.chunk_tokens(),
+                threads: Some(context.threads),
+                ..EngineOptions::with_policy(plain.engine.policy())
+            };
+            let engine = Engine::new(plain.engine.descriptor().clone(), &weights, &options);
+            let engine = engine.map_err(|e| e.to_string())?;
+            Ok::<Loaded, String>(Loaded { checkpoint: plain.checkpoint.clone(), engine })
+        })?;
+        let merged = plain.engine.plan().ops.len() - fused.engine.plan().ops.len();
+        if merged == 0 {
+            return Err(format!("`{name}` merges no operation of this model"));
+        }
+        let length: usize = cell.read("prompt_tokens")?;
+        let mut words = SplitMix64::new(self.seed);
+        let vocab = plain.engine.descriptor().vocab as u64;
+        let count = length + self.decode_tokens;
+        let ids: Vec<u32> = (0..count).map(|_| (words.next_word() % vocab) as u32).collect();
+        let expected = execute(&plain, &ids, length)?;
+        let found = execute(&fused, &ids, length)?;
+        Ok(compare(&expected, &found).with("operations_merged", merged))
+    }
+}
+
+/// Logits of every position and the state at the end.
+struct Trace {
+    logits: Vec<Vec<f32>>,
+    state: Vec<LiveState>,
+}
+
+fn execute(loaded: &Loaded, ids: &[u32], prompt: usize) -> Result<Trace, String> {
+    let mut sequence = loaded.sequence()?;
+    let (prompt, rest) = ids.split_at(prompt);
+    let mut logits = loaded.logits(&mut sequence, prompt)?;
+    for id in rest {
+        logits.extend(loaded.logits(&mut sequence, &[*id])?);
+    }
+    Ok(Trace { logits, state: sequence.live().map_err(|e| e.to_string())? })
+}
+
+/// Decides: everything equal bit for bit, and finite.
+fn compare(expected: &Trace, found: &Trace) -> Outcome {
+    let rows = expected.logits.iter().zip(&found.logits);
+    let same_row = |(a, b): (&Vec<f32>, &Vec<f32>)| {
+        a.len() == b.len()
+            && a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits() && a.is_finite())
+    };
+    if let Some(position) = rows.map(same_row).position(|same| !same) {
+        return Outcome::fail(format!(
+            "the logits of position {position} differ or are not finite"
+        ));
+    }
+    if expected.logits.len() != found.logits.len() {
+        return Outcome::fail("one plan gave more positions than the other");
+    }
+    let bits = |state: &LiveState| state.values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+    let unequal = expected.state.iter().zip(&found.state).find(|(a, b)| {
+        a.name != b.name || bits(a) != bits(b) || a.values.iter().any(|v| !v.is_finite())
+    });
+    if let Some((state, _)) = unequal {
+        return Outcome::fail(format!("state `{}` differs or is not finite", state.name));
+    }
+    if expected.state.len() != found.state.len() {
+        return Outcome::fail("one plan left more state than the other");
+    }
+    Outcome::pass(format!(
+        "{} positions and {} states bitwise equal",
+        expected.logits.len(),
+        expected.state.len()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::harness::kind::Verdict;
+
+    #[test]
+    fn one_bit_anywhere_fails() {
+        let trace = |logit: f32, value: f64| Trace {
+            logits: vec![vec![0.5, logit]],
+            state: vec![LiveState { name: "attention.0.k".into(), values: vec![value] }],
+        };
+        let verdict = |found: &Trace| compare(&trace(1.0, 2.0), found).verdict;
+        assert_eq!(verdict(&trace(1.0, 2.0)), Verdict::Pass);
+        assert_eq!(verdict(&trace(1.000_000_1, 2.0)), Verdict::Fail);
+        assert_eq!(verdict(&trace(1.0, 2.000_000_1)), Verdict::Fail);
+        let mut short = trace(1.0, 2.0);
+        short.state.clear();
+        assert_eq!(verdict(&short), Verdict::Fail);
+        let nan = trace(f32::NAN, 2.0);
+        assert_eq!(compare(&nan, &nan).verdict, Verdict::Fail, "NaN never passes");
+    }
+}
