@@ -87,6 +87,9 @@ impl EngineArgs {
         options: &EngineOptions,
         console: &Console,
     ) -> Result<(Engine, WeightSet), Failure> {
+        for warning in model.checkpoint.warnings() {
+            console.warning(warning);
+        }
         let bar = progress_bar(console);
         let report = |done: u64, total: u64| {
             bar.set_length(total);

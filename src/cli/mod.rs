@@ -9,6 +9,7 @@ mod complete;
 mod console;
 mod doctor;
 mod engine_args;
+mod eval;
 mod failure;
 mod gates;
 mod generate;

@@ -26,6 +26,8 @@ commands! {
     Report = report,
     /// Continue a prompt: streaming text, replayable by seed
     Generate = generate,
+    /// Measure how well a model predicts a text: likelihood, top-1, agreement with another
+    Eval = eval,
     /// Show, check or compare execution manifests
     Manifest = manifest,
     /// Record what an execution computes, and compare recordings

@@ -1,7 +1,11 @@
 //! The engine as a [`Model`].
 
-use super::{Model, Session};
-use crate::engine::{Engine, RowOutput, RowWant, Sequence, SequenceError};
+use super::{Model, Session, StepEntry};
+use crate::engine::{Batch, Engine, RowOutput, RowWant, Sequence, SequenceError, Want};
+
+/// Tokens of one step at most. Small enough that an interruption of a long prompt is noticed soon,
+/// large enough that weights are read once for many rows. Bits do not depend on it.
+const STEP_TOKENS: usize = 128;
 
 impl Model for Engine {
     fn vocab(&self) -> usize {
@@ -12,9 +16,32 @@ impl Model for Engine {
         Engine::context_tokens(self)
     }
 
+    fn step_tokens(&self) -> usize {
+        self.chunk_tokens().min(STEP_TOKENS)
+    }
+
     fn open(&self) -> Result<Box<dyn Session + '_>, SequenceError> {
         Ok(Box::new(EngineSession { engine: self, sequence: self.sequence()? }))
     }
+
+    fn step(&self, entries: Vec<StepEntry<'_, '_>>) -> Vec<Result<RowOutput, SequenceError>> {
+        let count = entries.len();
+        let mut batch = Batch::new();
+        for entry in entries {
+            let StepEntry { session, tokens, want } = entry;
+            match session.sequence() {
+                Some(sequence) => batch.push(sequence, tokens, Want::Last(want)),
+                None => return vec![Err(SequenceError::ForeignEngine); count],
+            }
+        }
+        let outputs = self.forward(&mut batch);
+        let last = |result: Result<_, SequenceError>| result.map(last_row);
+        outputs.into_iter().map(last).collect()
+    }
+}
+
+fn last_row(output: crate::engine::Output) -> RowOutput {
+    output.rows.into_iter().next_back().unwrap_or(RowOutput::Nothing)
 }
 
 /// A sequence of an engine; dropping it returns the sequence's memory.
@@ -26,7 +53,10 @@ struct EngineSession<'a> {
 
 impl Session for EngineSession<'_> {
     fn forward(&mut self, tokens: &[u32], want: RowWant) -> Result<RowOutput, SequenceError> {
-        let output = self.engine.prefill(&mut self.sequence, tokens, want)?;
-        Ok(output.rows.into_iter().next_back().unwrap_or(RowOutput::Nothing))
+        self.engine.prefill(&mut self.sequence, tokens, want).map(last_row)
+    }
+
+    fn sequence(&mut self) -> Option<&mut Sequence> {
+        Some(&mut self.sequence)
     }
 }

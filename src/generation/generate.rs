@@ -1,6 +1,6 @@
 //! The generation loop.
 
-use super::{Choice, Model, Sampler, Sampling};
+use super::{Choice, Model, Sampler, Sampling, Session, StepEntry};
 use crate::backend::cpu::LogitsError;
 use crate::engine::{RowOutput, RowWant, SequenceError};
 use std::ops::ControlFlow;
@@ -50,9 +50,12 @@ impl Request<'_> {
 pub enum Stop {
     /// This end token was chosen; it is not among the tokens.
     EndToken(u32),
+    /// The text came to this stop string, by its place in the receiver's list; the tokens that
+    /// completed it are among the tokens.
+    StopString(usize),
     /// The budget is used up.
     Budget,
-    /// The receiver of the tokens asked to stop.
+    /// The receiver of the tokens interrupted.
     Cancelled,
 }
 
@@ -104,54 +107,224 @@ fn fitting_budget(prompt_tokens: usize, context_tokens: usize) -> String {
     }
 }
 
-/// Continues a prompt, handing every token to `receive` as soon as it is chosen.
-///
-/// * The budget counts the first token. With a budget of zero neither the engine nor the random
-///   stream is touched.
-/// * An end token stops the request whether it comes first or later; nothing is drawn after it or
-///   after the last token of the budget, and the last token is not run through the engine.
-/// * The sequence is dropped, and gives back what it holds, on every way out: end, error, a
-///   receiver that stops, a panic.
+/// Who gets the tokens.
+pub trait Receiver {
+    /// A token of a request, by its place in the list, as soon as it is chosen. Breaking ends that
+    /// request for the reason given.
+    fn token(&mut self, request: usize, choice: &Choice) -> ControlFlow<Stop>;
+
+    /// Asked before every step: whether all requests are to end as [`Stop::Cancelled`].
+    fn interrupted(&mut self) -> bool {
+        false
+    }
+}
+
+/// Continues a prompt, handing every token to `receive` as soon as it is chosen; breaking ends the
+/// request as [`Stop::Cancelled`].
 ///
 /// # Errors
-/// [`GenerateError`]: a prompt or budget that cannot fit is refused before any work; an engine
-/// error after some tokens is an error, not a short success.
+/// As [`generate_all`].
 pub fn generate(
     model: &dyn Model,
     request: &Request<'_>,
     receive: &mut dyn FnMut(&Choice) -> ControlFlow<()>,
 ) -> Result<Generated, GenerateError> {
-    let mut generated = Generated::nothing();
-    if request.budget_tokens == 0 {
-        return Ok(generated);
+    struct One<'r>(&'r mut dyn FnMut(&Choice) -> ControlFlow<()>);
+    impl Receiver for One<'_> {
+        fn token(&mut self, _: usize, choice: &Choice) -> ControlFlow<Stop> {
+            match (self.0)(choice) {
+                ControlFlow::Continue(()) => ControlFlow::Continue(()),
+                ControlFlow::Break(()) => ControlFlow::Break(Stop::Cancelled),
+            }
+        }
     }
-    request.check_size(model.context_tokens())?;
-    let mut chooser = Chooser::new(request, model.vocab());
-    let mut session =
-        model.open().map_err(|source| GenerateError::Engine { produced_tokens: 0, source })?;
-    let mut pending: &[u32] = request.prompt;
-    let mut last: [u32; 1];
+    generate_all(model, std::slice::from_ref(request), &mut One(receive)).swap_remove(0)
+}
+
+/// Most sequences that are decoded together; further requests wait for a place.
+const TOGETHER: usize = 64;
+
+/// Continues several prompts together, a token of each in one step. Results are one per request, in
+/// order; a request's tokens are those that it gets alone.
+///
+/// * The budget counts the first token. With a budget of zero neither the engine nor the random
+///   stream is touched.
+/// * An end token stops the request whether it comes first or later; nothing is drawn after it or
+///   after the last token of the budget, and the last token is not run through the engine.
+/// * A sequence is dropped, and gives back what it holds, on every way out: end, error, a
+///   receiver that stops, a panic.
+/// * A prompt longer than a step of the model goes in pieces, and the receiver may interrupt
+///   between them.
+///
+/// # Errors
+/// [`GenerateError`], each of its own request: a prompt or budget that cannot fit is refused before
+/// any work; an engine error after some tokens is an error, not a short success.
+pub fn generate_all(
+    model: &dyn Model,
+    requests: &[Request<'_>],
+    receiver: &mut dyn Receiver,
+) -> Vec<Result<Generated, GenerateError>> {
+    let mut results: Vec<Option<Result<Generated, GenerateError>>> = vec![None; requests.len()];
+    let mut waiting = requests.iter().enumerate();
+    let mut running: Vec<Running<'_, '_>> = Vec::new();
     loop {
-        let produced_tokens = generated.tokens.len();
-        let row = session
-            .forward(pending, chooser.want.clone())
-            .map_err(|source| GenerateError::Engine { produced_tokens, source })?;
-        let choice = chooser.choose(row, produced_tokens)?;
-        generated.words_drawn = chooser.sampler.words_drawn();
-        if request.end_tokens.contains(&choice.id) {
-            generated.stop = Stop::EndToken(choice.id);
-            return Ok(generated);
+        while running.len() < TOGETHER
+            && let Some((index, request)) = waiting.next()
+        {
+            match Running::start(model, index, request) {
+                Ok(Some(started)) => running.push(started),
+                Ok(None) => results[index] = Some(Ok(Generated::nothing())),
+                Err(error) => results[index] = Some(Err(error)),
+            }
         }
-        generated.tokens.push(choice);
-        if receive(&choice).is_break() {
-            generated.stop = Stop::Cancelled;
-            return Ok(generated);
+        if running.is_empty() {
+            break;
         }
-        if generated.tokens.len() == request.budget_tokens {
-            return Ok(generated);
+        if receiver.interrupted() {
+            for mut one in running.drain(..) {
+                one.generated.stop = Stop::Cancelled;
+                results[one.index] = Some(Ok(one.generated));
+            }
+            break;
         }
-        last = [choice.id];
-        pending = &last;
+        step(model, &mut running, receiver, &mut results);
+    }
+    let cancelled = || Ok(Generated { stop: Stop::Cancelled, ..Generated::nothing() });
+    results.into_iter().map(|r| r.unwrap_or_else(cancelled)).collect()
+}
+
+/// One step: the next token of every sequence that has its prompt behind it, and as much of the
+/// others' prompts as there is room for.
+fn step(
+    model: &dyn Model,
+    running: &mut Vec<Running<'_, '_>>,
+    receiver: &mut dyn Receiver,
+    results: &mut [Option<Result<Generated, GenerateError>>],
+) {
+    let mut room = model.step_tokens().max(1);
+    running.sort_by_key(|one| (one.fed < one.request.prompt.len(), one.index));
+    let takes: Vec<usize> = running
+        .iter()
+        .map(|one| {
+            let take = one.pending().len().min(room);
+            room -= take;
+            take
+        })
+        .collect();
+    let entries = running.iter_mut().zip(&takes).filter(|(_, take)| **take > 0);
+    let rows = model.step(entries.map(|(one, take)| one.entry(*take)).collect());
+    let mut rows = rows.into_iter();
+    let mut takes = takes.into_iter();
+    running.retain_mut(|one| {
+        let take = takes.next().unwrap_or(0);
+        let Some(row) = (take > 0).then(|| rows.next()).flatten() else { return true };
+        match one.advance(row, take, receiver) {
+            ControlFlow::Continue(()) => true,
+            ControlFlow::Break(result) => {
+                results[one.index] = Some(result);
+                false
+            }
+        }
+    });
+}
+
+/// A request under way.
+struct Running<'m, 'r> {
+    index: usize,
+    request: &'r Request<'r>,
+    session: Box<dyn Session + 'm>,
+    chooser: Chooser,
+    /// Tokens of the prompt that the model has.
+    fed: usize,
+    /// The token chosen last, once the prompt is fed.
+    last: [u32; 1],
+    generated: Generated,
+}
+
+impl<'m, 'r> Running<'m, 'r> {
+    /// Checks and opens a request; `None` if its budget is zero.
+    fn start(
+        model: &'m dyn Model,
+        index: usize,
+        request: &'r Request<'r>,
+    ) -> Result<Option<Running<'m, 'r>>, GenerateError> {
+        if request.budget_tokens == 0 {
+            return Ok(None);
+        }
+        request.check_size(model.context_tokens())?;
+        let session =
+            model.open().map_err(|source| GenerateError::Engine { produced_tokens: 0, source })?;
+        Ok(Some(Running {
+            index,
+            request,
+            session,
+            chooser: Chooser::new(request, model.vocab()),
+            fed: 0,
+            last: [0],
+            generated: Generated::nothing(),
+        }))
+    }
+
+    /// The tokens that the model does not have yet.
+    fn pending(&self) -> &[u32] {
+        match &self.request.prompt[self.fed..] {
+            [] => &self.last,
+            rest => rest,
+        }
+    }
+
+    /// The next `take` pending tokens; something is wanted of the last one only.
+    fn entry(&mut self, take: usize) -> StepEntry<'_, 'm> {
+        let prompt = &self.request.prompt[self.fed..];
+        let (tokens, ends) = match prompt {
+            [] => (&self.last[..], true),
+            rest => (&rest[..take], take == rest.len()),
+        };
+        let want = if ends { self.chooser.want.clone() } else { RowWant::Nothing };
+        StepEntry { session: self.session.as_mut(), tokens, want }
+    }
+
+    /// Takes what a step gave.
+    fn advance(
+        &mut self,
+        row: Result<RowOutput, SequenceError>,
+        take: usize,
+        receiver: &mut dyn Receiver,
+    ) -> ControlFlow<Result<Generated, GenerateError>> {
+        let produced_tokens = self.generated.tokens.len();
+        let row = match row {
+            Ok(row) => row,
+            Err(source) => {
+                return ControlFlow::Break(Err(GenerateError::Engine { produced_tokens, source }));
+            }
+        };
+        self.fed = (self.fed + take).min(self.request.prompt.len());
+        let prompt_tokens = self.request.prompt.len();
+        if produced_tokens == 0 && self.fed < prompt_tokens {
+            return ControlFlow::Continue(());
+        }
+        let choice = match self.chooser.choose(row, produced_tokens) {
+            Ok(choice) => choice,
+            Err(error) => return ControlFlow::Break(Err(error)),
+        };
+        self.generated.words_drawn = self.chooser.sampler.words_drawn();
+        if self.request.end_tokens.contains(&choice.id) {
+            return self.stop(Stop::EndToken(choice.id));
+        }
+        self.generated.tokens.push(choice);
+        if let ControlFlow::Break(stop) = receiver.token(self.index, &choice) {
+            return self.stop(stop);
+        }
+        if self.generated.tokens.len() == self.request.budget_tokens {
+            return self.stop(Stop::Budget);
+        }
+        self.last = [choice.id];
+        ControlFlow::Continue(())
+    }
+
+    fn stop(&mut self, stop: Stop) -> ControlFlow<Result<Generated, GenerateError>> {
+        let generated = std::mem::replace(&mut self.generated, Generated::nothing());
+        ControlFlow::Break(Ok(Generated { stop, ..generated }))
     }
 }
 
@@ -189,114 +362,6 @@ impl Chooser {
                 .map_err(|source| GenerateError::Logits { produced_tokens, source }),
             (RowWant::Greedy, _) => Err(GenerateError::WrongOutput { wanted: "arg-max id" }),
             _ => Err(GenerateError::WrongOutput { wanted: "row of logits" }),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::scripted::{Calls, Line, ScriptedModel};
-    use super::super::{Seed, Temperature};
-    use super::*;
-
-    const END: [u32; 2] = [7, 6];
-
-    fn request(budget_tokens: usize, sampling: Sampling) -> Request<'static> {
-        Request {
-            prompt: &[1, 2],
-            budget_tokens,
-            end_tokens: &END,
-            choosable_ids: 8,
-            sampling,
-            log_probs: false,
-        }
-    }
-
-    fn warm() -> Sampling {
-        Sampling { temperature: Temperature::ONE, seed: Seed(5) }
-    }
-
-    fn fault() -> SequenceError {
-        SequenceError::DeviceFault { region: "gemm".into(), message: "planted".into() }
-    }
-
-    fn keep_going(_: &Choice) -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
-
-    #[test]
-    fn a_receiver_that_stops_ends_the_request_cleanly() {
-        let model = ScriptedModel::new(8, 64, vec![Line::Token(3); 9]);
-        let mut seen = 0;
-        let done = generate(&model, &request(9, warm()), &mut |_| {
-            seen += 1;
-            if seen == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })
-        .unwrap();
-        assert_eq!((done.stop, done.tokens.len(), done.words_drawn), (Stop::Cancelled, 2, 2));
-        assert_eq!(model.calls().forwards, [vec![1, 2], vec![3]]);
-        assert_eq!(model.calls().released, 1);
-    }
-
-    #[test]
-    fn a_panicking_receiver_still_releases_the_sequence() {
-        let model = ScriptedModel::new(8, 64, vec![Line::Token(3); 9]);
-        let run = std::panic::AssertUnwindSafe(|| {
-            generate(&model, &request(9, warm()), &mut |_| panic!("receiver"))
-        });
-        assert!(std::panic::catch_unwind(run).is_err());
-        assert_eq!((model.calls().opened, model.calls().released), (1, 1));
-    }
-
-    #[test]
-    fn what_cannot_fit_is_refused_before_any_work() {
-        let model = ScriptedModel::new(8, 4, vec![Line::Token(3); 9]);
-        let error = generate(&model, &request(4, warm()), &mut keep_going).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "a prompt of 2 and a budget of 4 tokens do not fit the context of 4 tokens; a budget \
-             of at most 3 does"
-        );
-        let empty = Request { prompt: &[], ..request(1, warm()) };
-        assert_eq!(
-            generate(&model, &empty, &mut keep_going).unwrap_err(),
-            GenerateError::EmptyPrompt
-        );
-        let endless = request(usize::MAX, warm());
-        assert!(generate(&model, &endless, &mut keep_going).is_err());
-        assert_eq!(model.calls(), Calls::default());
-        // The last generated token never enters the sequence, so this one fits exactly.
-        assert_eq!(
-            generate(&model, &request(3, warm()), &mut keep_going).unwrap().ids(),
-            [3, 3, 3]
-        );
-    }
-
-    #[test]
-    fn rows_without_a_choice_are_errors_that_say_how_far_it_got() {
-        let script = vec![Line::Token(3), Line::Logits(vec![f32::NAN; 8])];
-        let model = ScriptedModel::new(8, 64, script);
-        let error = generate(&model, &request(5, warm()), &mut keep_going).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "no token can be chosen after 1 generated tokens: 8 of 8 logits are not finite, the \
-             first is NaN at id 0"
-        );
-        let model = ScriptedModel::new(8, 64, vec![Line::Token(3), Line::Error(fault())]);
-        let error = generate(&model, &request(5, warm()), &mut keep_going).unwrap_err();
-        assert_eq!(error, GenerateError::Engine { produced_tokens: 1, source: fault() });
-        assert_eq!(model.calls().released, 1);
-    }
-
-    #[test]
-    fn a_padded_vocabulary_is_never_chosen_from() {
-        // Logits of ids 5 to 7 are the largest; the tokeniser has ids below 5.
-        let row = vec![0.0, 1.0, 4.0, 1.0, 0.0, 50.0, 60.0, 70.0];
-        for sampling in [Sampling::GREEDY, warm()] {
-            let model = ScriptedModel::new(8, 64, vec![Line::Logits(row.clone()); 6]);
-            let request = Request { choosable_ids: 5, ..request(6, sampling) };
-            let done = generate(&model, &request, &mut keep_going).unwrap();
-            assert!(done.ids().iter().all(|id| *id < 5), "{:?}", done.ids());
         }
     }
 }

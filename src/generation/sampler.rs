@@ -1,6 +1,6 @@
 //! The chooser of one request: temperature, random state, the ids that may be chosen.
 
-use super::{Seed, Temperature};
+use super::{Seed, Temperature, Truncation};
 use crate::backend::cpu::{LogitsError, Softmax64, check_logits, greedy};
 use crate::units::SplitMix64;
 
@@ -10,11 +10,14 @@ pub struct Sampling {
     pub temperature: Temperature,
     /// Start of the random stream; unused at temperature 0.
     pub seed: Seed,
+    /// Which ids keep their mass; without effect at temperature 0, since the largest stays.
+    pub truncation: Truncation,
 }
 
 impl Sampling {
     /// The largest logit, lowest id on ties, no randomness.
-    pub const GREEDY: Sampling = Sampling { temperature: Temperature::GREEDY, seed: Seed(0) };
+    pub const GREEDY: Sampling =
+        Sampling { temperature: Temperature::GREEDY, seed: Seed(0), truncation: Truncation::NONE };
 }
 
 /// A chosen token.
@@ -30,7 +33,8 @@ pub struct Choice {
 pub struct LogProbs {
     /// Under the model: T = 1, over every logit.
     pub model: f64,
-    /// Under the sampler: T applied, over the ids that may be chosen; 0 for greedy choice.
+    /// Under the sampler: T and truncation applied, over the ids that may be chosen; 0 for greedy
+    /// choice.
     pub sampler: f64,
 }
 
@@ -38,6 +42,7 @@ pub struct LogProbs {
 #[derive(Clone, Debug)]
 pub struct Sampler {
     temperature: Temperature,
+    truncation: Truncation,
     rng: SplitMix64,
     vocab: usize,
     choosable_ids: usize,
@@ -51,6 +56,7 @@ impl Sampler {
     pub fn new(sampling: Sampling, vocab: usize, choosable_ids: usize) -> Sampler {
         Sampler {
             temperature: sampling.temperature,
+            truncation: sampling.truncation,
             rng: SplitMix64::new(sampling.seed.0),
             vocab,
             choosable_ids: choosable_ids.min(vocab),
@@ -68,16 +74,27 @@ impl Sampler {
         let choosable = &logits[..self.choosable_ids];
         let (id, sampler) = if self.temperature.is_greedy() {
             (greedy(choosable)?, 0.0)
+        } else if self.truncation.is_none() {
+            self.draw(choosable, log_probs)?
         } else {
-            let softmax = Softmax64::new(choosable, self.temperature.value())?;
-            let id = softmax.select(self.rng.next_unit());
-            (id, if log_probs { softmax.log_prob(id)? } else { 0.0 })
+            // The row of the ids that keep their mass, in order of id.
+            let kept = self.truncation.kept(choosable, self.temperature.value());
+            let row: Vec<f32> = kept.iter().map(|id| choosable[*id as usize]).collect();
+            let (at, log_prob) = self.draw(&row, log_probs)?;
+            (kept[at as usize], log_prob)
         };
         let log_probs = match log_probs {
             true => Some(LogProbs { model: Softmax64::new(logits, 1.0)?.log_prob(id)?, sampler }),
             false => None,
         };
         Ok(Choice { id, log_probs })
+    }
+
+    /// Draws from softmax(row / T), with the log-probability of what was drawn if it is wanted.
+    fn draw(&mut self, row: &[f32], log_prob: bool) -> Result<(u32, f64), LogitsError> {
+        let softmax = Softmax64::new(row, self.temperature.value())?;
+        let id = softmax.select(self.rng.next_unit());
+        Ok((id, if log_prob { softmax.log_prob(id)? } else { 0.0 }))
     }
 
     /// Random words drawn so far.
@@ -91,7 +108,37 @@ mod tests {
     use super::*;
 
     fn sampling(temperature: f64, seed: u64) -> Sampling {
-        Sampling { temperature: Temperature::new(temperature).unwrap(), seed: Seed(seed) }
+        let temperature = Temperature::new(temperature).unwrap();
+        Sampling { temperature, seed: Seed(seed), truncation: Truncation::NONE }
+    }
+
+    /// What is cut off is never drawn, the rest is renormalised, and the model's log-probability
+    /// does not know of it.
+    #[test]
+    fn truncation_moves_the_sampler_and_not_the_model() {
+        // softmax is [1, 2, 4, 1] / 8; the two largest are [1/3, 2/3].
+        let logits = [1.0f32, 2.0, 4.0, 1.0].map(f32::ln);
+        let truncation = Truncation { top_k: Some("2".parse().unwrap()), ..Truncation::NONE };
+        let mut sampler = Sampler::new(Sampling { truncation, ..sampling(1.0, 3) }, 4, 4);
+        let mut seen = [0; 4];
+        for n in 1..=300 {
+            let choice = sampler.choose(&logits, true).unwrap();
+            assert_eq!(sampler.words_drawn(), n);
+            seen[choice.id as usize] += 1;
+            let found = choice.log_probs.unwrap();
+            let (model, sampled) = if choice.id == 1 { (0.25f64, 1.0f64) } else { (0.5, 2.0) };
+            assert!((found.model - model.ln()).abs() < 1e-6, "{found:?}");
+            assert!((found.sampler - (sampled / 3.0).ln()).abs() < 1e-6, "{found:?}");
+        }
+        assert_eq!((seen[0], seen[3]), (0, 0));
+        assert!((70..130).contains(&seen[1]), "{seen:?}");
+        // Everything kept is the same row, and so the same tokens.
+        let all = Truncation { top_k: Some("4".parse().unwrap()), ..Truncation::NONE };
+        let mut whole = Sampler::new(Sampling { truncation: all, ..sampling(0.9, 5) }, 4, 4);
+        let mut plain = Sampler::new(sampling(0.9, 5), 4, 4);
+        for _ in 0..50 {
+            assert_eq!(whole.choose(&logits, true), plain.choose(&logits, true));
+        }
     }
 
     #[test]

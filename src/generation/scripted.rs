@@ -34,6 +34,7 @@ pub struct Calls {
 pub struct ScriptedModel {
     vocab: usize,
     context_tokens: usize,
+    step_tokens: usize,
     script: Vec<Line>,
     calls: RefCell<Calls>,
 }
@@ -41,7 +42,13 @@ pub struct ScriptedModel {
 impl ScriptedModel {
     /// A model with this vocabulary and script.
     pub fn new(vocab: usize, context_tokens: usize, script: Vec<Line>) -> ScriptedModel {
-        ScriptedModel { vocab, context_tokens, script, calls: RefCell::default() }
+        let step_tokens = usize::MAX;
+        ScriptedModel { vocab, context_tokens, step_tokens, script, calls: RefCell::default() }
+    }
+
+    /// The same with steps of at most so many tokens.
+    pub fn with_step_tokens(self, step_tokens: usize) -> ScriptedModel {
+        ScriptedModel { step_tokens, ..self }
     }
 
     /// What was done with the model so far.
@@ -59,6 +66,10 @@ impl Model for ScriptedModel {
         self.context_tokens
     }
 
+    fn step_tokens(&self) -> usize {
+        self.step_tokens
+    }
+
     fn open(&self) -> Result<Box<dyn Session + '_>, SequenceError> {
         self.calls.borrow_mut().opened += 1;
         Ok(Box::new(ScriptedSession { model: self, line: 0 }))
@@ -74,6 +85,10 @@ struct ScriptedSession<'a> {
 impl Session for ScriptedSession<'_> {
     fn forward(&mut self, tokens: &[u32], want: RowWant) -> Result<RowOutput, SequenceError> {
         self.model.calls.borrow_mut().forwards.push(tokens.to_vec());
+        if want == RowWant::Nothing {
+            // A piece of a prompt: the script speaks of its end.
+            return Ok(RowOutput::Nothing);
+        }
         let line = self.model.script.get(self.line).cloned();
         self.line += 1;
         let logits = match line {

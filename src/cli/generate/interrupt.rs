@@ -10,7 +10,7 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 ///
 /// # Errors
 /// 70 if the system refuses the handler.
-pub(super) fn listen() -> Result<(), Failure> {
+pub(in crate::cli) fn listen() -> Result<(), Failure> {
     ctrlc::set_handler(|| {
         if INTERRUPTED.swap(true, Ordering::Relaxed) {
             std::process::exit(i32::from(Exit::Interrupted.code()));
@@ -20,6 +20,6 @@ pub(super) fn listen() -> Result<(), Failure> {
 }
 
 /// Whether Ctrl-C was pressed.
-pub(super) fn requested() -> bool {
+pub(in crate::cli) fn requested() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }

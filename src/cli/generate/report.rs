@@ -1,18 +1,26 @@
 //! What is said about a generation: before it, after it, as JSON.
 
 use crate::backend::cpu::{SAMPLER, SAMPLER_VERSION};
-use crate::generation::{Generated, Sampling, Stop, TextTokenizer};
+use crate::generation::{Generated, LogProbs, Sampling, Stop, TextTokenizer, Transform};
 use serde::Serialize;
 use std::time::Duration;
 
 /// How the tokens will be chosen, before the first one.
 pub(super) fn sampling_line(sampling: &Sampling, seed_given: bool) -> String {
     let sampler = format!("sampler {SAMPLER} version {SAMPLER_VERSION}");
-    let Sampling { temperature, seed } = sampling;
-    match (temperature.is_greedy(), seed_given) {
-        (true, true) => format!("temperature 0 (greedy; seed {seed} is not used), {sampler}"),
+    let Sampling { temperature, seed, truncation } = sampling;
+    let transforms: Vec<String> =
+        truncation.transforms().iter().map(|t| format!(", {t}")).collect();
+    let transforms = transforms.concat();
+    match (temperature.is_greedy(), seed_given || !transforms.is_empty()) {
+        (true, true) => {
+            let seed = if seed_given { format!("seed {seed}") } else { String::new() };
+            let unused = format!("{seed}{transforms}");
+            let unused = unused.trim_start_matches(", ");
+            format!("temperature 0 (greedy; {unused} is not used), {sampler}")
+        }
         (true, false) => format!("temperature 0 (greedy), {sampler}"),
-        (false, _) => format!("temperature {temperature}, seed {seed}, {sampler}"),
+        (false, _) => format!("temperature {temperature}, seed {seed}{transforms}, {sampler}"),
     }
 }
 
@@ -75,8 +83,14 @@ impl Statistics {
 }
 
 /// Why the text ends, for people.
-pub(super) fn stop_text(stop: Stop, budget: usize, tokenizer: Option<&TextTokenizer>) -> String {
+pub(super) fn stop_text(
+    stop: Stop,
+    budget: usize,
+    stops: &[String],
+    tokenizer: Option<&TextTokenizer>,
+) -> String {
     match stop {
+        Stop::StopString(at) => format!("ended by stop string {:?}", stops[at]),
         Stop::EndToken(id) => match tokenizer.and_then(|t| t.decode(&[id], true).ok()) {
             Some(text) => format!("ended by token {id} ({text})"),
             None => format!("ended by token {id}"),
@@ -86,36 +100,86 @@ pub(super) fn stop_text(stop: Stop, budget: usize, tokenizer: Option<&TextTokeni
     }
 }
 
+/// Several generations together.
+pub(super) fn together_line(all: &[Generated], prompt_tokens: usize, time: Duration) -> String {
+    let generated: usize = all.iter().map(|g| g.tokens.len()).sum();
+    let ended = |wanted: fn(&Stop) -> bool| all.iter().filter(|g| wanted(&g.stop)).count();
+    let rate = match time.is_zero() {
+        true => String::new(),
+        false => format!(" ({:.1} tok/s together)", generated as f64 / time.as_secs_f64()),
+    };
+    format!(
+        "{} prompts of {prompt_tokens} tokens, {generated} generated in {:.2} s{rate}; {} ended by an \
+         end token, {} by a stop string, {} at the budget",
+        all.len(),
+        time.as_secs_f64(),
+        ended(|s| matches!(s, Stop::EndToken(_))),
+        ended(|s| matches!(s, Stop::StopString(_))),
+        ended(|s| matches!(s, Stop::Budget)),
+    )
+}
+
 /// The product with `--json`.
 #[derive(Debug, Serialize)]
 pub(super) struct JsonReport<'a> {
+    /// Of several prompts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) name: Option<&'a str>,
     /// Empty where the model has no tokeniser.
-    pub(super) text: &'a str,
+    pub(super) text: String,
     pub(super) ids: Vec<u32>,
+    /// One per id, where they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) log_probs: Option<Vec<JsonLogProbs>>,
     pub(super) prompt_ids: &'a [u32],
-    pub(super) stop: JsonStop,
+    /// A conversation as its template renders it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) prompt_text: Option<&'a str>,
+    pub(super) stop: JsonStop<'a>,
     pub(super) temperature: f64,
     /// `null` where nothing was drawn from it.
     pub(super) seed: Option<u64>,
+    /// Empty where every id keeps its mass.
+    pub(super) truncation: Vec<Transform>,
     pub(super) sampler: &'static str,
     pub(super) sampler_version: u32,
+    pub(super) end_tokens: &'a [u32],
     pub(super) policy: Option<String>,
     pub(super) device: Option<String>,
     pub(super) statistics: Statistics,
 }
 
+/// Natural logarithms of probabilities of a token.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct JsonLogProbs {
+    /// Of the model: T = 1, over every logit.
+    model: f64,
+    /// Of the sampler: T and truncation applied; 0 for greedy choice.
+    sampler: f64,
+}
+
+impl JsonLogProbs {
+    /// Those of all tokens; `None` if one lacks them.
+    pub(super) fn of(generated: &Generated) -> Option<Vec<JsonLogProbs>> {
+        let one = |l: LogProbs| JsonLogProbs { model: l.model, sampler: l.sampler };
+        generated.tokens.iter().map(|t| t.log_probs.map(one)).collect()
+    }
+}
+
 #[derive(Debug, Serialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
-pub(super) enum JsonStop {
+pub(super) enum JsonStop<'a> {
     EndToken { id: u32 },
+    StopString { text: &'a str },
     Budget,
     Interrupted,
 }
 
-impl From<Stop> for JsonStop {
-    fn from(stop: Stop) -> JsonStop {
+impl<'a> JsonStop<'a> {
+    pub(super) fn of(stop: Stop, stops: &'a [String]) -> JsonStop<'a> {
         match stop {
             Stop::EndToken(id) => JsonStop::EndToken { id },
+            Stop::StopString(at) => JsonStop::StopString { text: &stops[at] },
             Stop::Budget => JsonStop::Budget,
             Stop::Cancelled => JsonStop::Interrupted,
         }
@@ -125,18 +189,30 @@ impl From<Stop> for JsonStop {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::generation::{Choice, Seed, Temperature};
+    use crate::generation::{Choice, Seed, Temperature, Truncation};
 
     #[test]
     fn the_seed_is_reported_or_said_to_be_unused() {
-        let sampling = |t: &str| Sampling { temperature: t.parse().unwrap(), seed: Seed(u64::MAX) };
+        let truncation = Truncation::NONE;
+        let seed = Seed(u64::MAX);
+        let sampling = |t: &str| Sampling { temperature: t.parse().unwrap(), seed, truncation };
         let line = sampling_line(&sampling("0.7"), false);
         assert!(line.starts_with("temperature 0.7, seed 18446744073709551615, sampler "), "{line}");
         assert!(line.ends_with(" version 1"), "{line}");
         let unused = sampling_line(&sampling("-0"), true);
         assert!(unused.contains("greedy; seed 18446744073709551615 is not used"), "{unused}");
-        let greedy = Sampling { temperature: Temperature::GREEDY, seed: Seed(0) };
+        let greedy = Sampling { temperature: Temperature::GREEDY, seed: Seed(0), truncation };
         assert!(!sampling_line(&greedy, false).contains("seed"));
+        let truncation = Truncation {
+            top_k: Some("20".parse().unwrap()),
+            min_p: Some("0.1".parse().unwrap()),
+            ..truncation
+        };
+        let line = sampling_line(&Sampling { truncation, ..sampling("0.7") }, true);
+        let transforms = "615, top_k 20 (version 1), min_p 0.1 (version 1), sampler ";
+        assert!(line.contains(transforms), "{line}");
+        let greedy = sampling_line(&Sampling { truncation, ..greedy }, false);
+        assert!(greedy.contains("greedy; top_k 20 (version 1), min_p"), "{greedy}");
     }
 
     #[test]

@@ -1,20 +1,25 @@
 //! The command: check, load, generate, report.
 
 use super::Args;
-use super::interrupt;
-use super::printer::Printer;
-use super::prompt::open_tokenizer;
-use super::report::{JsonReport, Statistics, Timing, sampling_line, stop_text};
+use super::printer::{Printer, show};
+use super::prompt::{ModelText, Prompt, Ready, open_tokenizer};
+use super::report::{
+    JsonLogProbs, JsonReport, JsonStop, Statistics, sampling_line, stop_text, together_line,
+};
+use super::stream::{Streams, exit_of};
 use crate::backend::cpu::{SAMPLER, SAMPLER_VERSION};
 use crate::cli::engine_args::EngineArgs;
 use crate::cli::{Console, Failure, OrExit};
-use crate::engine::{Engine, SequenceError};
+use crate::engine::manifest::{Execution, SamplerTransform};
+use crate::engine::{Engine, EngineOptions};
+use crate::generation::chat::end_of_turn;
 use crate::generation::{
-    GenerateError, Generated, Request, Sampling, Seed, Stop, TextTokenizer, generate,
+    GenerateError, Generated, Request, Sampling, Seed, Stop, TextTokenizer, generate_all,
 };
 use crate::units::Exit;
-use std::ops::ControlFlow;
-use std::time::Instant;
+use crate::weights::{Model, WeightSet};
+use std::num::NonZeroUsize;
+use std::path::Path;
 
 /// Budget where none is given.
 const DEFAULT_BUDGET_TOKENS: usize = 256;
@@ -22,72 +27,177 @@ const DEFAULT_BUDGET_TOKENS: usize = 256;
 /// Generates text.
 ///
 /// Everything that can be refused without reading weights is refused before: flags by clap, then
-/// the prompt, the config, the tokeniser, and whether prompt and budget fit.
+/// the prompts, the config, the tokeniser, and whether prompts and budget fit.
 pub(in crate::cli) fn run(args: Args, console: &Console) -> Result<Exit, Failure> {
+    if args.output.log_probs && !console.json() {
+        return Err(Failure::usage("--log-probs is printed with --json; add it"));
+    }
     let options = args.engine.options()?;
-    let prompt = args.prompt.read()?;
+    let prompts = args.prompt.read()?;
     let model = args.model.open()?;
-    let tokenizer = open_tokenizer(&args.model.model, &prompt)?;
-    let descriptor = &model.descriptor;
-    let ids = args.prompt.ids(prompt, tokenizer.as_ref(), descriptor.vocab, console)?;
-    let room = (descriptor.max_position_tokens + 1).saturating_sub(ids.len());
-    let budget_tokens = args.sampling.max_tokens.unwrap_or(DEFAULT_BUDGET_TOKENS.min(room.max(1)));
-    let mut request = Request {
-        prompt: &ids,
-        budget_tokens,
-        end_tokens: &descriptor.end_tokens,
-        choosable_ids: tokenizer.as_ref().map_or(descriptor.vocab, TextTokenizer::ids),
-        sampling: Sampling { temperature: args.sampling.temperature, seed: Seed(0) },
-        log_probs: false,
-    };
-    request.check_size(descriptor.max_position_tokens).or_exit(Exit::Usage)?;
+    let folder = args.model.model.as_path();
+    let all_ids = prompts.iter().all(|(_, p)| matches!(p, Prompt::Ids(_)));
+    let tokenizer = open_tokenizer(folder, all_ids && args.sampling.stops.is_empty())?;
+    let tokenizer = tokenizer.as_ref();
+    let text = ModelText { folder, tokenizer, vocab: model.descriptor.vocab };
+    let ready: Vec<Ready> = prompts
+        .into_iter()
+        .map(|(name, prompt)| args.prompt.ready(name, prompt, &text, console))
+        .collect::<Result<_, _>>()?;
+    let end_tokens = end_tokens(&model, folder, tokenizer)?;
+    let mut requests = requests(&args, &model, tokenizer, &ready, &end_tokens)?;
 
-    let engine = match budget_tokens {
-        0 => None,
-        _ => Some(EngineArgs::load(&model, &options, console)?.0),
+    let loaded = match requests.iter().all(|r| r.budget_tokens == 0) {
+        true => None,
+        false => Some(EngineArgs::load(&model, &options, console)?),
     };
-    if let Some(engine) = &engine {
+    if let Some((engine, weights)) = &loaded {
         args.model.check(engine.descriptor(), console)?;
         console.note(&engine_line(engine));
+        if let Some(path) = &args.output.manifest {
+            write_manifest(path, engine, weights, &model, &options, &args)?;
+        }
     }
-    let seed = seed(&args, budget_tokens)?;
-    request.sampling.seed = seed.unwrap_or(Seed(0));
-    console.note(&match budget_tokens {
-        0 => "nothing to generate: the budget is 0 tokens".to_owned(),
-        _ => sampling_line(&request.sampling, args.sampling.seed.is_some()),
+    let seed = seed(&args, loaded.is_none())?;
+    requests.iter_mut().for_each(|r| r.sampling.seed = seed.unwrap_or(Seed(0)));
+    console.note(&match loaded {
+        None => "nothing to generate: the budget is 0 tokens".to_owned(),
+        Some(_) => sampling_line(&requests[0].sampling, args.sampling.seed.is_some()),
     });
 
-    let printer = Printer::new(console, tokenizer.as_ref(), args.prompt.show_control_tokens);
-    let (generated, timing, text) = match &engine {
-        None => (Generated::nothing(), Timing::default(), printer.finish()?),
-        Some(engine) => stream(engine, &request, printer)?,
+    let single = ready.len() == 1 && ready[0].name.is_none();
+    let stops = &args.sampling.stops;
+    let printer = |_: &Ready| {
+        let show_control = args.output.show_control_tokens;
+        Printer::new(console, tokenizer, show_control, stops, single && !console.json())
     };
-    let statistics = Statistics::new(ids.len(), &generated, timing);
-    if console.json() {
-        console.product_json(&JsonReport {
-            text: if tokenizer.is_some() { &text } else { "" },
+    let mut streams = Streams::new(ready.iter().map(printer).collect())?;
+    let results = match &loaded {
+        None => requests.iter().map(|_| Ok(Generated::nothing())).collect(),
+        Some((engine, _)) => generate_all(engine, &requests, &mut streams),
+    };
+    let finished = streams.finish()?;
+    let mut reports = Vec::new();
+    let mut done = Vec::new();
+    let mut failure = None;
+    for (i, (result, (text, timing))) in results.into_iter().zip(finished.texts).enumerate() {
+        let (request, ready) = (&requests[i], &ready[i]);
+        let generated = match result {
+            Ok(generated) => generated,
+            Err(error) => {
+                let named = ready.name.as_ref().map(|n| format!("prompt `{n}`: "));
+                let error = explain(&error, named.unwrap_or_default());
+                if failure.is_none() {
+                    failure = Some(error);
+                } else {
+                    error.report(console);
+                }
+                continue;
+            }
+        };
+        let statistics = Statistics::new(request.prompt.len(), &generated, timing);
+        if single {
+            let stop = stop_text(generated.stop, request.budget_tokens, stops, tokenizer);
+            console.note(&statistics.line(&stop));
+        } else if !console.json() {
+            let name = ready.name.as_deref().unwrap_or_default();
+            show(console, &format!("== {name}\n{text}\n"))?;
+        }
+        reports.push(JsonReport {
+            name: ready.name.as_deref(),
+            text: if tokenizer.is_some() { text } else { String::new() },
             ids: generated.ids(),
-            prompt_ids: &ids,
-            stop: generated.stop.into(),
+            log_probs: if request.log_probs { JsonLogProbs::of(&generated) } else { None },
+            prompt_ids: request.prompt,
+            prompt_text: ready.rendered.as_deref(),
+            stop: JsonStop::of(generated.stop, stops),
             temperature: request.sampling.temperature.value(),
             seed: seed.filter(|_| generated.words_drawn > 0).map(|s| s.0),
+            truncation: request.sampling.truncation.transforms(),
             sampler: SAMPLER,
             sampler_version: SAMPLER_VERSION,
-            policy: engine.as_ref().map(|e| e.policy().to_string()),
-            device: engine.as_ref().map(|_| options.device.to_string()),
-            statistics: statistics.clone(),
-        })?;
+            end_tokens: &end_tokens,
+            policy: loaded.as_ref().map(|(e, _)| e.policy().to_string()),
+            device: loaded.as_ref().map(|_| options.device.to_string()),
+            statistics,
+        });
+        done.push(generated);
     }
-    let stop = stop_text(generated.stop, budget_tokens, tokenizer.as_ref());
-    console.note(&statistics.line(&stop));
-    Ok(if generated.stop == Stop::Cancelled { Exit::Interrupted } else { Exit::Success })
+    if !single {
+        let prompt_tokens = ready.iter().map(|r| r.ids.len()).sum();
+        console.note(&together_line(&done, prompt_tokens, finished.time));
+    }
+    if console.json() {
+        match (single, reports.as_slice()) {
+            (true, [one]) => console.product_json(one)?,
+            (true, _) => {}
+            (false, all) => console.product_json(&serde_json::json!({ "generations": all }))?,
+        }
+    }
+    match failure {
+        Some(failure) => Err(failure),
+        None if done.iter().any(|g| g.stop == Stop::Cancelled) => Ok(Exit::Interrupted),
+        None => Ok(Exit::Success),
+    }
+}
+
+/// The requests, without a seed yet; refused where one does not fit.
+fn requests<'a>(
+    args: &Args,
+    model: &Model,
+    tokenizer: Option<&TextTokenizer>,
+    ready: &'a [Ready],
+    end_tokens: &'a [u32],
+) -> Result<Vec<Request<'a>>, Failure> {
+    let descriptor = &model.descriptor;
+    let context_tokens = descriptor.max_position_tokens;
+    let truncation = args.sampling.truncation();
+    let request = |ready: &'a Ready| {
+        let room = (context_tokens + 1).saturating_sub(ready.ids.len());
+        let budget_tokens = args.sampling.max_tokens;
+        let request = Request {
+            prompt: &ready.ids,
+            budget_tokens: budget_tokens.unwrap_or(DEFAULT_BUDGET_TOKENS.min(room.max(1))),
+            end_tokens,
+            choosable_ids: tokenizer.map_or(descriptor.vocab, TextTokenizer::ids),
+            sampling: Sampling {
+                temperature: args.sampling.temperature,
+                seed: Seed(0),
+                truncation,
+            },
+            log_probs: args.output.log_probs,
+        };
+        match (request.check_size(context_tokens), &ready.name) {
+            (Ok(()), _) => Ok(request),
+            (Err(error), None) => Err(Failure::usage(error)),
+            (Err(error), Some(name)) => Err(Failure::usage(format!("prompt `{name}`: {error}"))),
+        }
+    };
+    ready.iter().map(request).collect()
+}
+
+/// The end tokens of the descriptor (config and generation config), and the tokeniser's own.
+fn end_tokens(
+    model: &Model,
+    folder: &Path,
+    tokenizer: Option<&TextTokenizer>,
+) -> Result<Vec<u32>, Failure> {
+    let mut end_tokens = model.descriptor.end_tokens.clone();
+    if let Some(tokenizer) = tokenizer
+        && let Some(id) = end_of_turn(folder)?.and_then(|token| tokenizer.id_of(&token))
+    {
+        end_tokens.push(id);
+    }
+    end_tokens.sort_unstable();
+    end_tokens.dedup();
+    Ok(end_tokens)
 }
 
 /// The seed: as given, else drawn once from the operating system, unless nothing will be drawn.
-fn seed(args: &Args, budget_tokens: usize) -> Result<Option<Seed>, Failure> {
+fn seed(args: &Args, nothing: bool) -> Result<Option<Seed>, Failure> {
     match args.sampling.seed {
         Some(seed) => Ok(Some(seed)),
-        None if args.sampling.temperature.is_greedy() || budget_tokens == 0 => Ok(None),
+        None if args.sampling.temperature.is_greedy() || nothing => Ok(None),
         None => Seed::from_os().map(Some).or_exit(Exit::Io),
     }
 }
@@ -104,48 +214,29 @@ fn engine_line(engine: &Engine) -> String {
     )
 }
 
-/// Generates, printing every token as it comes.
-fn stream(
+fn write_manifest(
+    path: &Path,
     engine: &Engine,
-    request: &Request<'_>,
-    mut printer: Printer<'_>,
-) -> Result<(Generated, Timing, String), Failure> {
-    interrupt::listen()?;
-    let start = Instant::now();
-    let mut first = None;
-    let mut failure = None;
-    let result = generate(engine, request, &mut |choice| {
-        first.get_or_insert_with(Instant::now);
-        if let Err(error) = printer.token(choice.id) {
-            failure = Some(error);
-        }
-        if failure.is_some() || interrupt::requested() {
-            ControlFlow::Break(())
-        } else {
-            ControlFlow::Continue(())
-        }
-    });
-    let end = Instant::now();
-    let first = first.unwrap_or(end);
-    let timing = Timing { first_token: first - start, decode: end - first };
-    if let Some(failure) = failure {
-        return Err(failure);
-    }
-    // The text so far stays complete also where an error follows.
-    let text = printer.finish()?;
-    let generated = result.map_err(|error| Failure::new(exit_of(&error), error))?;
-    Ok((generated, timing, text))
+    weights: &WeightSet,
+    model: &Model,
+    options: &EngineOptions,
+    args: &Args,
+) -> Result<(), Failure> {
+    let threads = options
+        .threads
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, NonZeroUsize::get));
+    let mut execution = Execution::of(engine, weights.source(), Some(&model.checkpoint), threads);
+    let transforms = args.sampling.truncation().transforms();
+    execution.numerical_policy.truncation = transforms
+        .into_iter()
+        .map(|t| SamplerTransform { name: t.name, version: t.version, value: t.value })
+        .collect();
+    let manifest = execution.manifest().to_json();
+    let json = serde_json::to_string_pretty(&manifest).or_exit(Exit::Internal)?;
+    std::fs::write(path, json + "\n")
+        .or_exit_with(Exit::Io, || format!("cannot write {}", path.display()))
 }
 
-fn exit_of(error: &GenerateError) -> Exit {
-    match error {
-        GenerateError::EmptyPrompt | GenerateError::ContextTooSmall { .. } => Exit::Usage,
-        GenerateError::Engine { source, .. } => match source {
-            SequenceError::TokenOutOfRange { .. } | SequenceError::ContextFull { .. } => {
-                Exit::Usage
-            }
-            _ => Exit::Internal,
-        },
-        GenerateError::Logits { .. } | GenerateError::WrongOutput { .. } => Exit::Internal,
-    }
+fn explain(error: &GenerateError, named: String) -> Failure {
+    Failure::new(exit_of(error), format!("{named}{error}"))
 }

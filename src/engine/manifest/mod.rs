@@ -27,7 +27,7 @@ pub use build::build_fields;
 pub use compare::{BlockDifference, FieldDifference, Informational, ManifestDifference, compare};
 pub use deployment::deployment_fields;
 pub use document::{MANIFEST_VERSION, Manifest};
-pub use numerical_policy::NumericalPolicy;
+pub use numerical_policy::{NumericalPolicy, SamplerTransform};
 pub use read::ManifestError;
 pub use run::{RunFacts, run_fields};
 pub use storage::storage_fields;

@@ -35,6 +35,16 @@ pub struct NumericalPolicy {
     pub fusions: Vec<Fusion>,
     pub sampler: &'static str,
     pub sampler_version: u32,
+    /// What truncates the distribution, in order of application; nothing unless a request asks.
+    pub truncation: Vec<SamplerTransform>,
+}
+
+/// A transform between the logits and the draw.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SamplerTransform {
+    pub name: &'static str,
+    pub version: u32,
+    pub value: f64,
 }
 
 impl NumericalPolicy {
@@ -58,6 +68,7 @@ impl NumericalPolicy {
             fusions: Vec::new(),
             sampler: SAMPLER,
             sampler_version: SAMPLER_VERSION,
+            truncation: Vec::new(),
         }
     }
 
@@ -74,6 +85,17 @@ impl NumericalPolicy {
             ]);
             (b.region.name(), implementation)
         }))
+    }
+
+    fn truncation_fields(&self) -> Canonical {
+        let transform = |t: &SamplerTransform| {
+            Canonical::object([
+                ("name", Canonical::from(t.name)),
+                ("version", t.version.into()),
+                ("value", t.value.into()),
+            ])
+        };
+        Canonical::List(self.truncation.iter().map(transform).collect())
     }
 
     /// Fields of the block.
@@ -152,6 +174,7 @@ impl NumericalPolicy {
                 Canonical::object([
                     ("arithmetic", Canonical::from(self.sampler)),
                     ("transform_version", self.sampler_version.into()),
+                    ("truncation", self.truncation_fields()),
                 ]),
             ),
         ])

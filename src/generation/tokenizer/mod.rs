@@ -1,5 +1,6 @@
 //! The checkpoint's tokeniser: text to ids, and ids to text as characters complete.
 
+mod chat;
 mod decoder;
 mod error;
 mod stream;

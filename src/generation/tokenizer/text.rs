@@ -22,16 +22,25 @@ pub enum ControlTokens {
     Parse,
 }
 
+/// A control token.
+#[derive(Clone, Debug)]
+pub(super) struct Control {
+    pub(super) text: String,
+    /// Whether white space before and behind it is part of it.
+    pub(super) takes_left: bool,
+    pub(super) takes_right: bool,
+}
+
 /// A checkpoint's tokeniser.
 #[derive(Debug)]
 pub struct TextTokenizer {
     /// Reads control tokens as text.
-    literal: Tokenizer,
+    pub(super) literal: Tokenizer,
     /// Reads control tokens as themselves; made when first asked for.
     parsing: OnceLock<Tokenizer>,
     decoder: Decoder,
     /// Control tokens by id.
-    control: BTreeMap<u32, String>,
+    pub(super) control: BTreeMap<u32, Control>,
     ids: usize,
 }
 
@@ -68,7 +77,10 @@ impl TextTokenizer {
             .get_added_tokens_decoder()
             .into_iter()
             .filter(|(_, token)| token.special)
-            .map(|(id, token)| (id, token.content))
+            .map(|(id, token)| {
+                let (takes_left, takes_right) = (token.lstrip, token.rstrip);
+                (id, Control { text: token.content, takes_left, takes_right })
+            })
             .collect();
         let ids = literal.get_vocab(true).values().max().map_or(0, |id| *id as usize + 1);
         Ok(TextTokenizer { literal, parsing: OnceLock::new(), decoder, control, ids })
@@ -86,7 +98,17 @@ impl TextTokenizer {
 
     /// The control tokens whose spelling occurs in `text`, in order of id.
     pub fn control_tokens_spelt_in(&self, text: &str) -> Vec<&str> {
-        self.control.values().map(String::as_str).filter(|c| text.contains(c)).collect()
+        self.control_tokens().filter(|c| text.contains(c)).collect()
+    }
+
+    /// How the control tokens are spelt, in order of id.
+    pub fn control_tokens(&self) -> impl Iterator<Item = &str> {
+        self.control.values().map(|c| c.text.as_str())
+    }
+
+    /// The id of a token by its spelling in the vocabulary.
+    pub fn id_of(&self, token: &str) -> Option<u32> {
+        self.literal.token_to_id(token)
     }
 
     /// The ids of a text, with the tokens that the checkpoint puts around one (often a BOS).
@@ -97,11 +119,7 @@ impl TextTokenizer {
     pub fn encode(&self, text: &str, control: ControlTokens) -> Result<Vec<u32>, TokenizerError> {
         let tokenizer = match control {
             ControlTokens::AsText => &self.literal,
-            ControlTokens::Parse => self.parsing.get_or_init(|| {
-                let mut parsing = self.literal.clone();
-                parsing.set_encode_special_tokens(false);
-                parsing
-            }),
+            ControlTokens::Parse => self.parsing(),
         };
         let encoding =
             tokenizer.encode(text, true).map_err(|e| TokenizerError::Encode(e.to_string()))?;
@@ -112,12 +130,36 @@ impl TextTokenizer {
                 if let (0, Some(token)) = (mask, self.control.get(id)) {
                     return Err(TokenizerError::ControlTokenInText {
                         id: *id,
-                        token: token.clone(),
+                        token: token.text.clone(),
                     });
                 }
             }
         }
         Ok(encoding.get_ids().to_vec())
+    }
+
+    /// The tokeniser that reads control tokens as themselves.
+    pub(super) fn parsing(&self) -> &Tokenizer {
+        self.parsing.get_or_init(|| {
+            let mut parsing = self.literal.clone();
+            parsing.set_encode_special_tokens(false);
+            parsing
+        })
+    }
+
+    /// The ids of a text and, apart from them, those that the checkpoint puts before one (often a
+    /// BOS, often none). Control tokens are text; what the checkpoint puts behind a text is left out.
+    ///
+    /// # Errors
+    /// As [`TextTokenizer::encode`].
+    pub fn encode_apart(&self, text: &str) -> Result<(Vec<u32>, Vec<u32>), TokenizerError> {
+        let encoding =
+            self.literal.encode(text, true).map_err(|e| TokenizerError::Encode(e.to_string()))?;
+        let mask = encoding.get_special_tokens_mask();
+        let before = mask.iter().take_while(|m| **m == 1).count();
+        let after = mask[before..].iter().rev().take_while(|m| **m == 1).count();
+        let ids = encoding.get_ids();
+        Ok((ids[..before].to_vec(), ids[before..ids.len() - after].to_vec()))
     }
 
     /// The text of a whole sequence; bytes that form no character become U+FFFD. Control tokens

@@ -1,7 +1,7 @@
 //! `sampling_distribution`: many draws of the sampler against an independent distribution.
 
 use super::logits_source::LogitsSource;
-use crate::generation::{Sampler, Sampling, Seed, Temperature};
+use crate::generation::{Sampler, Sampling, Seed, Temperature, Truncation};
 use crate::harness::NonEmpty;
 use crate::harness::kind::{
     Case, Cell, DeviceUse, Fault, GateKind, KindSpec, Outcome, PlanScope, PolicyUse, RunContext,
@@ -68,8 +68,11 @@ impl GateKind for SamplingDistribution {
             Ok(prepared) => prepared,
             Err(message) => return Outcome::error(message),
         };
-        let sampling =
-            Sampling { temperature: prepared.temperature, seed: Seed(distribution.seed) };
+        let sampling = Sampling {
+            temperature: prepared.temperature,
+            seed: Seed(distribution.seed),
+            truncation: Truncation::NONE,
+        };
         let mut sampler = Sampler::new(sampling, prepared.logits.len(), prepared.choosable_ids);
         let observed = observe(prepared.logits.len(), self.draws, &mut || {
             sampler.choose(&prepared.logits, false).map(|c| c.id).map_err(|e| e.to_string())

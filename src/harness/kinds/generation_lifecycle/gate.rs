@@ -3,7 +3,8 @@
 use super::expected::{Observed, expected, fault};
 use crate::generation::scripted::{Line, ScriptedModel};
 use crate::generation::{
-    Choice, GenerateError, Generated, Model, Request, Sampling, Seed, Temperature, generate,
+    Choice, GenerateError, Generated, Model, Request, Sampling, Seed, Temperature, Truncation,
+    generate,
 };
 use crate::harness::kind::{
     Case, Cell, DeviceUse, Fault, GateKind, KindSpec, Outcome, PlanScope, PolicyUse, RunContext,
@@ -148,7 +149,11 @@ fn observe(subject: Loop, scenario: &Scenario, end_tokens: &[u32]) -> Observed {
         budget_tokens: scenario.budget_tokens,
         end_tokens,
         choosable_ids: vocab,
-        sampling: Sampling { temperature: scenario.temperature, seed: Seed(1) },
+        sampling: Sampling {
+            temperature: scenario.temperature,
+            seed: Seed(1),
+            truncation: Truncation::NONE,
+        },
         log_probs: false,
     };
     let mut received = Vec::new();

@@ -6,7 +6,7 @@ use crate::backend::cpu::sample;
 use crate::generation::scripted::{Line, ScriptedModel};
 use crate::generation::{
     Choice, GenerateError, Generated, Model, Request, Sampler, Sampling, Seed, Temperature,
-    generate,
+    Truncation, generate,
 };
 use crate::harness::kinds::logits_source::LogitsSource;
 use crate::units::{SplitMix64, unit_from_word};
@@ -199,7 +199,7 @@ fn parity(
 
 fn sampling(temperature: f64, seed: u64) -> Result<Sampling, String> {
     let temperature = Temperature::new(temperature).map_err(|e| e.to_string())?;
-    Ok(Sampling { temperature, seed: Seed(seed) })
+    Ok(Sampling { temperature, seed: Seed(seed), truncation: Truncation::NONE })
 }
 
 fn equal<T: PartialEq + std::fmt::Debug>(

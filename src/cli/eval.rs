@@ -1,0 +1,159 @@
+//! `assay eval`: how well a model predicts a text.
+
+use super::engine_args::EngineArgs;
+use super::generate::{listen, read_text, requested};
+use super::model_args::ModelArgs;
+use super::{Console, Failure, OrExit};
+use crate::backend::Policy;
+use crate::engine::{Engine, EngineOptions};
+use crate::generation::{Agreement, EvalError, Evaluation, TextTokenizer, Windows, evaluate};
+use crate::units::{Digest, Exit};
+use crate::weights::Model;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+const EXAMPLES: &str = "\
+The text is cut into windows of --window tokens without overlap; each is a sequence of its own, and the
+first token of a window, which has no past, is not scored (unless the tokeniser puts a BOS before it).
+
+Examples:
+  assay eval --model DIR --text tests/fixtures/text/alice.txt
+  assay eval --model DIR --text FILE --window 1024 --json
+  assay eval --model DIR --text FILE --policy reference --against-policy f32
+  assay eval --model QUANTISED --text FILE --against ORIGINAL";
+
+/// Arguments of `assay eval`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// The text, as a UTF-8 file (- for stdin)
+    #[arg(long, value_name = "FILE")]
+    text: PathBuf,
+    /// Tokens of a window
+    #[arg(long, value_name = "N", default_value_t = 512)]
+    window: usize,
+    /// Use only this many tokens of the text [default: all]
+    #[arg(long, value_name = "N")]
+    max_tokens: Option<usize>,
+    /// Compare with this model: top-1 agreement, logit error
+    #[arg(long, value_name = "DIR")]
+    against: Option<PathBuf>,
+    /// Compare with this numerical policy (of --against, else of the same weights)
+    #[arg(long, value_name = "POLICY")]
+    against_policy: Option<Policy>,
+    #[command(flatten)]
+    engine: EngineArgs,
+}
+
+/// Runs `assay eval`.
+pub(super) fn run(args: Args, console: &Console) -> Result<Exit, Failure> {
+    let options = args.engine.options()?;
+    let against_options =
+        EngineOptions { policy: args.against_policy.unwrap_or(options.policy), ..options.clone() };
+    let text = read_text(&args.text)?;
+    let model = args.model.open()?;
+    let other = args.against.as_deref().map(Model::open).transpose()?;
+    let tokenizer = args.model.model.join("tokenizer.json");
+    let tokenizer = TextTokenizer::open(&tokenizer).map_err(|e| match e {
+        e @ crate::generation::TokenizerError::Read { .. } => Failure::new(Exit::Io, e),
+        e => Failure::usage(e),
+    })?;
+    let (prefix, mut tokens) = tokenizer.encode_apart(&text).or_exit(Exit::Usage)?;
+    tokens.truncate(args.max_tokens.unwrap_or(tokens.len()));
+    let windows = Windows::new(prefix, tokens, args.window).or_exit(Exit::Usage)?;
+
+    let (engine, weights) = EngineArgs::load(&model, &options, console)?;
+    args.model.check(engine.descriptor(), console)?;
+    let reference = match (&other, args.against_policy) {
+        (Some(other), _) => Some(EngineArgs::load(other, &against_options, console)?.0),
+        (None, Some(_)) => {
+            let descriptor = Arc::clone(engine.descriptor());
+            Some(Engine::new(descriptor, &weights, &against_options).or_exit(Exit::Usage)?)
+        }
+        (None, None) => None,
+    };
+    listen()?;
+    let bar = progress_bar(console);
+    let mut progress = |done: usize, total: usize| {
+        bar.set_length(total as u64);
+        bar.set_position(done as u64);
+        if requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let evaluation = evaluate(&engine, &windows, reference.as_ref(), &mut progress);
+    bar.finish_and_clear();
+    let evaluation = match evaluation {
+        Ok(evaluation) => evaluation,
+        Err(EvalError::Interrupted) => {
+            console.note("interrupted: nothing was measured to the end");
+            return Ok(Exit::Interrupted);
+        }
+        Err(error @ (EvalError::Engine(_) | EvalError::Logits { .. })) => {
+            return Err(Failure::new(Exit::Internal, error));
+        }
+        Err(error) => return Err(Failure::usage(error)),
+    };
+    if console.json() {
+        console.product_json(&Report {
+            evaluation: &evaluation,
+            text_sha256: Digest::of(text.as_bytes()).to_string(),
+            policy: engine.policy().to_string(),
+            against_policy: reference.as_ref().map(|r| r.policy().to_string()),
+        })?;
+    } else {
+        console.product(&lines(&evaluation))?;
+    }
+    Ok(Exit::Success)
+}
+
+/// The product with `--json`.
+#[derive(Serialize)]
+struct Report<'a> {
+    #[serde(flatten)]
+    evaluation: &'a Evaluation,
+    text_sha256: String,
+    policy: String,
+    against_policy: Option<String>,
+}
+
+fn lines(e: &Evaluation) -> String {
+    let mut text = format!(
+        "nll         {:.5} nats per token\nperplexity  {:.4}\ntop-1       {:.2}%\n\
+         tokens      {} scored of {}; {} windows of {} tokens without overlap\n",
+        e.nll_mean,
+        e.perplexity,
+        e.top1_accuracy * 100.0,
+        e.scored_tokens,
+        e.text_tokens,
+        e.windows,
+        e.window_tokens,
+    );
+    if let Some(Agreement {
+        reference_nll_mean,
+        nll_delta,
+        top1_agreement,
+        logit_rms,
+        logit_max_abs,
+        kl_mean,
+    }) = e.agreement
+    {
+        text += &format!(
+            "against     nll {reference_nll_mean:.5} (delta {nll_delta:+.6}), top-1 agreement {:.2}%\n\
+             logits      rms difference {logit_rms:.3e}, largest {logit_max_abs:.3e}, KL {kl_mean:.3e} nats\n",
+            top1_agreement * 100.0,
+        );
+    }
+    text
+}
+
+fn progress_bar(console: &Console) -> ProgressBar {
+    if !console.progress() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("tokens {bar:30} {pos}/{len} {eta}");
+    ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
