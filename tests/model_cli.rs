@@ -110,3 +110,56 @@ fn mistakes_are_named() {
     assert!(foreign.contains("does not describe descriptors/tiny-llama.json"), "{foreign}");
     assert!(!out.exists());
 }
+
+#[test]
+fn weights_are_packed_verified_and_executed() {
+    let scratch = tempfile::tempdir().unwrap();
+    let out = scratch.path().join("int4");
+    let out = out.to_str().unwrap();
+    let source = "tests/fixtures/qwen3_5";
+    let quantize = ["model", "quantize", "--model", source, "--out", out, "--json"];
+    let text = stdout(&assay(&[&quantize[..], &["--roles", "all"]].concat()));
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert!(json["quantised"].as_u64().unwrap() > 40, "{json}");
+    assert!(json["bytes"].as_u64() < json["source_bytes"].as_u64(), "{json}");
+    let error = json["largest_relative_rms"].as_f64().unwrap();
+    assert!((0.01..0.2).contains(&error), "{error}");
+
+    let text = stdout(&assay(&["model", "verify", "--model", out, "--source", source]));
+    assert_eq!(text.lines().filter(|l| l.starts_with("ok ")).count(), 7, "{text}");
+    let alone = assay(&["model", "verify", "--model", out]);
+    assert_eq!(alone.status.code(), Some(2), "nothing is wrong, and the source was not given");
+    let foreign = assay(&["model", "verify", "--model", out, "--source", "tests/fixtures/llama"]);
+    assert_eq!(foreign.status.code(), Some(1));
+
+    stdout(&assay(&["model", "describe", out]));
+    let prompt = ["generate", "--model", out, "--temperature", "0", "--max-tokens", "4", "-p", "a"];
+    stdout(&assay(&prompt));
+
+    let again = refused(&[&quantize[..], &["--roles", "all"]].concat(), 64);
+    assert!(again.contains("exists already; choose another folder"), "{again}");
+    let packed = ["model", "quantize", "--model", out, "--roles", "ffn", "--out", "/nonexistent/x"];
+    assert!(refused(&packed, 64).contains("the weights are quantised already"));
+}
+
+#[test]
+fn what_cannot_be_packed_is_refused_by_name() {
+    let quantize = |rest: &[&str]| {
+        let scratch = tempfile::tempdir().unwrap();
+        let out = scratch.path().join("int4");
+        let args = ["model", "quantize", "--model", "tests/fixtures/llama", "--out"];
+        let message = refused(&[&args[..], &[out.to_str().unwrap()], rest].concat(), 64);
+        assert!(!out.exists());
+        message
+    };
+    let misspelt = quantize(&["--roles", "mlp_gat"]);
+    assert!(misspelt.contains("--roles mlp_gat: no role or set of roles; the nearest is mlp_gate"));
+    assert!(quantize(&["--roles", "gdn"]).contains("--roles gdn: the model has none of them"));
+    assert!(quantize(&["--roles", "embed"]).contains("no role `embed` that can be quantised"));
+    let odd = quantize(&["--roles", "mlp_down"]);
+    assert!(odd.contains("mlp_down of layer 0: K = 176 is not a multiple of the group of 32"));
+    let group = quantize(&["--roles", "attention", "--group", "48"]);
+    assert!(group.contains("a group has 32, 64 or 128 values along K, not 48"));
+    let plain = refused(&["model", "verify", "--model", "tests/fixtures/llama"], 64);
+    assert!(plain.contains("its weights are not packed; there is no weights.manifest.json"));
+}

@@ -65,8 +65,20 @@ pub struct RegionRun<'a> {
 pub struct Step<'a> {
     pub tokens: &'a [u32],
     pub spans: Vec<Span>,
+    /// One per span.
+    pub phases: Vec<Phase>,
     /// One per row.
     pub wants: Vec<RowWant>,
+}
+
+/// What rows are for. It matters only where a model keeps weights of two precisions: prefill then
+/// reads the wide ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// A prompt, or a part of one.
+    Prefill,
+    /// Generated tokens, verified ones included.
+    Decode,
 }
 
 /// Consecutive rows that belong to one sequence.

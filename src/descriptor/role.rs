@@ -34,6 +34,27 @@ pub enum RoleName {
 }
 
 impl RoleName {
+    /// Whether the weight is a matrix that activations are multiplied by, and nothing else reads
+    /// it: what may be quantised. The router of a mixture, norms, convolutions, the
+    /// projections that set decay and rate, and the embedding are not.
+    pub fn is_projection(self) -> bool {
+        use RoleName::*;
+        matches!(
+            self,
+            LmHead
+                | AttnQ
+                | AttnK
+                | AttnV
+                | AttnO
+                | GdnQkv
+                | GdnZ
+                | GdnOut
+                | MlpGate
+                | MlpUp
+                | MlpDown
+        )
+    }
+
     /// Every role, in a fixed order (the order of synthetic generation and of reports).
     pub const ALL: [RoleName; RoleName::WORDS.len()] = {
         let mut all = [RoleName::Embed; RoleName::WORDS.len()];

@@ -59,6 +59,9 @@ pub fn from_dir_with(
 /// # Errors
 /// A file that cannot be read or is no list of tensors.
 pub fn tensor_index(dir: &Path) -> Result<Option<TensorIndex>, DescriptorError> {
+    if let Some(index) = packed_index(dir)? {
+        return Ok(Some(index));
+    }
     let single = dir.join("model.safetensors");
     if let Some(header) = if_found(read_header(&single))? {
         let file = single.display().to_string();
@@ -72,6 +75,21 @@ pub fn tensor_index(dir: &Path) -> Result<Option<TensorIndex>, DescriptorError> 
     };
     let file = sharded.display().to_string();
     let names = keys(&file, &index, Some("weight_map"))?.into_iter().collect();
+    Ok(Some(TensorIndex { file, names }))
+}
+
+/// The names that a model had before some of its weights were packed, from the
+/// `weights.manifest.json` of a folder of packed weights.
+fn packed_index(dir: &Path) -> Result<Option<TensorIndex>, DescriptorError> {
+    let path = dir.join("weights.manifest.json");
+    let Some(text) = if_found(read_limited(&path, INDEX_LIMIT_BYTES))? else { return Ok(None) };
+    let file = path.display().to_string();
+    let node = parse_json(&text).map_err(|e| Refusal::of_syntax(&file, e))?;
+    let tensors = node.get("source").and_then(|source| source.node.get("tensors"));
+    let Some(JsonValue::List(tensors)) = tensors.map(|m| &m.node.value) else {
+        return Err(Refusal::of_file(&file, "expected a list `source.tensors`").into());
+    };
+    let names = tensors.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect();
     Ok(Some(TensorIndex { file, names }))
 }
 

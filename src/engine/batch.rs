@@ -1,7 +1,7 @@
 //! What one step does: entries of sequences, tokens and wanted rows.
 
 use super::Sequence;
-use crate::backend::{RowOutput, RowWant};
+use crate::backend::{Phase, RowOutput, RowWant};
 
 /// What is wanted of an entry's rows.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,6 +51,8 @@ pub struct Entry<'a> {
     pub sequence: &'a mut Sequence,
     pub tokens: &'a [u32],
     pub want: Want,
+    /// What the rows are for.
+    pub phase: Phase,
 }
 
 /// The entries of one step. A single request is the case of one entry.
@@ -65,9 +67,25 @@ impl<'a> Batch<'a> {
         Batch::default()
     }
 
-    /// Adds an entry.
+    /// Adds an entry: decode if it is one token of a sequence that has some already, else prefill.
+    /// The difference shows only where weights are packed and prefill keeps the wide ones; a caller
+    /// that verifies several tokens, or feeds a prompt token by token, says so with
+    /// [`Batch::push_as`].
     pub fn push(&mut self, sequence: &'a mut Sequence, tokens: &'a [u32], want: Want) {
-        self.entries.push(Entry { sequence, tokens, want });
+        let decode = tokens.len() == 1 && sequence.len_tokens() > 0;
+        let phase = if decode { Phase::Decode } else { Phase::Prefill };
+        self.push_as(phase, sequence, tokens, want);
+    }
+
+    /// Adds an entry whose rows are prefill, or decode.
+    pub fn push_as(
+        &mut self,
+        phase: Phase,
+        sequence: &'a mut Sequence,
+        tokens: &'a [u32],
+        want: Want,
+    ) {
+        self.entries.push(Entry { sequence, tokens, want, phase });
     }
 }
 

@@ -29,7 +29,8 @@ pub(super) fn bound(
             )));
         };
         let source = role.tied_to.unwrap_or(weight.role);
-        let found = weights.get(source, weight.layer).ok_or_else(|| {
+        let own = weights.get(weight.role, weight.layer);
+        let found = own.or(weights.get(source, weight.layer)).ok_or_else(|| {
             EngineError::MissingWeight { role: source.to_string(), layer: weight.layer }
         })?;
         let cols = role.shape.last().copied().unwrap_or(1);

@@ -6,11 +6,12 @@ use super::sequence::Home;
 use super::{Batch, EngineError, Output, Sequence, SequenceError, Want, check};
 use crate::backend::cpu::{CpuModel, CpuOptions, Isa};
 use crate::backend::{
-    Binding, DeviceKind, Fusion, Plan, Policy, RowOutput, RowWant, Span, State, Step, Taps, fuse,
+    Binding, DeviceKind, Fusion, Phase, Plan, Policy, RowOutput, RowWant, Span, State, Step, Taps,
+    fuse,
 };
 use crate::descriptor::Descriptor;
 use crate::placement::{Device, Placement};
-use crate::weights::WeightSet;
+use crate::weights::{Artifact, WeightSet};
 use std::sync::Arc;
 
 /// How an engine executes.
@@ -69,6 +70,7 @@ pub struct Engine {
     chunk_tokens: usize,
     context_tokens: usize,
     weight_bytes: u64,
+    artifact: Option<Artifact>,
     isa: Isa,
     fusions: Vec<Fusion>,
 }
@@ -108,6 +110,7 @@ impl Engine {
             chunk_tokens: options.chunk_tokens.max(1),
             context_tokens: options.context_tokens.map_or(limit, |c| c.min(limit)),
             weight_bytes: weights.size_bytes() as u64,
+            artifact: weights.artifact().cloned(),
             descriptor,
             isa,
             fusions,
@@ -159,6 +162,11 @@ impl Engine {
         self.context_tokens
     }
 
+    /// The packed part of the weights, if some are.
+    pub fn artifact(&self) -> Option<&Artifact> {
+        self.artifact.as_ref()
+    }
+
     /// Bytes of weights.
     pub fn weight_bytes(&self) -> u64 {
         self.weight_bytes
@@ -190,7 +198,8 @@ impl Engine {
         taps: Option<&mut Taps>,
     ) -> Vec<Result<Output, SequenceError>> {
         let mut results: Vec<Result<Output, SequenceError>> = Vec::new();
-        let mut step = Step { tokens: &[], spans: Vec::new(), wants: Vec::new() };
+        let mut step =
+            Step { tokens: &[], spans: Vec::new(), phases: Vec::new(), wants: Vec::new() };
         let mut tokens: Vec<u32> = Vec::new();
         let mut admitted: Vec<usize> = Vec::new();
         let mut states: Vec<&mut dyn State> = Vec::new();
@@ -202,6 +211,7 @@ impl Engine {
                     tokens.extend_from_slice(entry.tokens);
                     let position = entry.sequence.len_tokens();
                     step.spans.push(Span { rows: start..tokens.len(), position });
+                    step.phases.push(entry.phase);
                     step.wants.extend(wants);
                     admitted.push(i);
                     states.push(entry.sequence.state.as_mut());
@@ -309,7 +319,7 @@ impl Engine {
         let last = (tokens.len() - 1) / self.chunk_tokens;
         for (i, chunk) in tokens.chunks(self.chunk_tokens).enumerate() {
             let want = if i == last { Want::Last(want.clone()) } else { Want::Nothing };
-            output = self.single(sequence, chunk, want)?;
+            output = self.single(Phase::Prefill, sequence, chunk, want)?;
         }
         Ok(output)
     }
@@ -324,7 +334,7 @@ impl Engine {
         token: u32,
         want: RowWant,
     ) -> Result<Output, SequenceError> {
-        self.single(sequence, &[token], Want::Last(want))
+        self.single(Phase::Decode, sequence, &[token], Want::Last(want))
     }
 
     /// Feeds tokens and returns something of every row.
@@ -337,17 +347,18 @@ impl Engine {
         tokens: &[u32],
         want: RowWant,
     ) -> Result<Output, SequenceError> {
-        self.single(sequence, tokens, Want::Every(want))
+        self.single(Phase::Decode, sequence, tokens, Want::Every(want))
     }
 
     fn single(
         &self,
+        phase: Phase,
         sequence: &mut Sequence,
         tokens: &[u32],
         want: Want,
     ) -> Result<Output, SequenceError> {
         let mut batch = Batch::new();
-        batch.push(sequence, tokens, want);
+        batch.push_as(phase, sequence, tokens, want);
         self.forward(&mut batch).swap_remove(0)
     }
 }

@@ -13,7 +13,7 @@ pub mod manifest;
 mod meter;
 mod sequence;
 
-pub use crate::backend::{RowOutput, RowWant, StateTensor, Tap, Taps};
+pub use crate::backend::{Phase, RowOutput, RowWant, StateTensor, Tap, Taps};
 pub use batch::{Batch, Entry, Output, Want};
 pub use engine::{Engine, EngineOptions};
 pub use error::{EngineError, SequenceError};

@@ -119,6 +119,19 @@ pub enum Storage {
     Bf16(Shared<u16>),
     /// FP32; also what F16 sources are widened to, exactly.
     F32(Shared<f32>),
+    /// Packed four-bit codes with their scales.
+    Int4(super::Int4),
+}
+
+impl Storage {
+    /// Bytes the elements occupy.
+    pub fn size_bytes(&self) -> usize {
+        match self {
+            Storage::Bf16(s) => s.len() * 2,
+            Storage::F32(s) => s.len() * 4,
+            Storage::Int4(packed) => packed.size_bytes(),
+        }
+    }
 }
 
 /// One logical weight: a row-major matrix (`rows × cols`; a vector has one row).
@@ -130,27 +143,34 @@ pub struct Weight {
 }
 
 impl Weight {
-    /// All elements widened to FP32, row-major.
+    /// All elements widened to FP32, row-major; of a packed weight the values of its codes.
     pub fn to_f32(&self) -> Vec<f32> {
         match &self.storage {
             Storage::Bf16(s) => s.iter().map(|b| super::bf16_from_bits(*b)).collect(),
             Storage::F32(s) => s.to_vec(),
+            Storage::Int4(packed) => {
+                let mut row = Vec::new();
+                (0..self.rows)
+                    .flat_map(|r| {
+                        packed.dequantise_row(r, &mut row);
+                        row.clone()
+                    })
+                    .collect()
+            }
         }
     }
 
-    /// All elements as little-endian bytes, row-major.
+    /// All elements as little-endian bytes, row-major; of a packed weight its codes.
     pub fn as_bytes(&self) -> &[u8] {
         match &self.storage {
             Storage::Bf16(s) => s.as_bytes(),
             Storage::F32(s) => s.as_bytes(),
+            Storage::Int4(packed) => packed.codes.as_bytes(),
         }
     }
 
     /// Bytes the elements occupy.
     pub fn size_bytes(&self) -> usize {
-        match &self.storage {
-            Storage::Bf16(s) => s.len() * 2,
-            Storage::F32(s) => s.len() * 4,
-        }
+        self.storage.size_bytes()
     }
 }

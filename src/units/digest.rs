@@ -15,6 +15,19 @@ impl Digest {
         hasher.finish()
     }
 
+    /// The digest that 64 lower-case hexadecimal digits spell.
+    pub fn parse(text: &str) -> Option<Digest> {
+        let mut digest = Digest([0; 32]);
+        let digits = text.as_bytes();
+        if digits.len() != 64 || digits.iter().any(|d| !matches!(d, b'0'..=b'9' | b'a'..=b'f')) {
+            return None;
+        }
+        for (byte, pair) in digest.0.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+        }
+        Some(digest)
+    }
+
     /// The first 12 hexadecimal digits, for display.
     pub fn short(&self) -> String {
         self.to_string()[..12].to_owned()

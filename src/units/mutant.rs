@@ -41,6 +41,10 @@ mutants! {
     "norm_weight_without_one" in "rms_norm": "one-plus norms multiply by w instead of 1 + w",
     "kv_write_wrong_slot" in "kv_write": "odd positions overwrite the even ones before them",
     "sampler_boundary" in "sampler": "a draw that hits a boundary selects the id before it",
+    "int4_scale_by_eight" in "int4": "the scale of a group is its largest value / 8",
+    "int4_round_half_up" in "int4": "codes round half up instead of half to even",
+    "int4_nibbles_swapped" in "int4": "the lower K is read from the high nibble",
+    "int4_code_unchecked" in "int4": "a code of -8 in a file is not looked for",
 }
 
 /// Whether a planted defect is on: `if mutant!("rope_base") { … }`. A name that [`MUTANTS`] lacks

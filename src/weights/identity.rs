@@ -111,5 +111,6 @@ fn dtype(weight: &Weight) -> &'static str {
     match weight.storage {
         Storage::Bf16(_) => "BF16",
         Storage::F32(_) => "F32",
+        Storage::Int4(_) => "INT4",
     }
 }

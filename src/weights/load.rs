@@ -78,7 +78,11 @@ impl Checkpoint {
             })
             .collect();
         let ties = descriptor.roles.iter().filter_map(|r| Some((r.name, r.tied_to?))).collect();
-        let logical = Logical { weights, ties };
+        let mut logical = Logical { weights, ties };
+        if let Some(attached) = self.attached() {
+            let artifact = attached.load(self, &mut logical)?;
+            return Ok(WeightSet::packed(logical, attached.source()?, artifact));
+        }
         let source = identity::checkpoint_source(&logical, options.full_digest);
         Ok(WeightSet::new(logical, source))
     }

@@ -9,6 +9,7 @@ mod error;
 mod file;
 mod header;
 mod identity;
+mod int4;
 mod json;
 mod load;
 mod model;
@@ -25,9 +26,15 @@ pub use checkpoint::Checkpoint;
 pub use error::{CheckpointError, Place};
 pub use header::TensorEntry;
 pub use identity::full_content_digest;
+pub use int4::{
+    Artifact, Check, ConvertError, ConvertOptions, Converted, Converter, ErrorRecord, FileRecord,
+    LayoutRecord, PackedRecord, PartRecord, Prefill, QuantiseError, Recipe, SIDECAR,
+    SIDECAR_VERSION, Sidecar, SourceRecord, Treatment, Verification, WeightRecord, convert,
+    partial_of, verify,
+};
 pub use load::{LoadOptions, Progress};
 pub use model::{Model, ModelError};
 pub use rule::Rule;
 pub use set::{WeightSet, WeightsSource};
-pub use synth::{SYNTHETIC_GENERATOR, SYNTHETIC_VERSION, synth};
+pub use synth::{SYNTHETIC_GENERATOR, SYNTHETIC_VERSION, synth, synth_quantised};
 pub use write::{WriteError, WriteOptions, write_weights};

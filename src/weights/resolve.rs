@@ -51,8 +51,19 @@ pub(super) fn resolve(
             Scope::Layers(layers) => layers.iter().map(|l| Some(*l)).collect(),
         };
         for layer in layers {
+            if checkpoint.sidecar().is_some_and(|s| s.replaces(role.name, layer)) {
+                continue;
+            }
             let instance = Instance { checkpoint, descriptor, role, layer };
             located.push(instance.locate(&mut claims)?);
+        }
+    }
+    if let Some(attached) = checkpoint.attached() {
+        attached.check_model(descriptor)?;
+        for (weight, packed) in attached.sidecar.quantised() {
+            for part in [&packed.codes, &packed.scales] {
+                claims.claim(&part.tensor, 0..weight.shape[0], label(weight.role, weight.layer));
+            }
         }
     }
     claims.check(checkpoint, descriptor)?;

@@ -70,6 +70,17 @@ rules! {
     UnlistedTensor = "unlisted_tensor", "every tensor of a shard is listed in the index";
     UnlistedShard = "unlisted_shard", "no further model-*-of-*.safetensors file lies beside the shards";
 
+    SidecarLimit = "sidecar_limit", "weights.manifest.json has at most 100000000 bytes";
+    SidecarFields = "sidecar_fields", "weights.manifest.json has the documented fields and no others";
+    SidecarFormat = "sidecar_format", "packed weights are in a format that this reader knows";
+    SidecarDuplicate = "sidecar_duplicate", "a role of a layer has one entry";
+    PackedShape = "packed_shape", "codes and scales have the extents that [N, K] and the group give";
+    SidecarDigest = "sidecar_digest", "the digest of packed weights is that of their entries";
+    SidecarForeign = "sidecar_foreign", "weights.manifest.json belongs to the files beside it";
+    SidecarCoverage = "sidecar_coverage", "every role of every layer has an entry, and projections alone are packed";
+    PackedCode = "packed_code", "codes are -7 to 7";
+    PackedScale = "packed_scale", "scales are positive, finite and normal";
+
     RoleMissing = "role_missing", "every tensor that the descriptor needs is present";
     TiedFlag = "tied_flag", "the head is stored exactly when the descriptor does not tie it to the embedding";
     Vocabulary = "vocabulary", "embedding and head have the descriptor's vocabulary as rows";

@@ -1,5 +1,6 @@
 //! The loaded logical weights of one model.
 
+use super::Artifact;
 use crate::descriptor::RoleName;
 use crate::tensor::Weight;
 use crate::units::Digest;
@@ -7,11 +8,13 @@ use std::collections::BTreeMap;
 
 /// Every logical weight of a model, by role and layer.
 ///
-/// A tied role has no weight of its own: [`WeightSet::get`] gives the one that it shares.
+/// A tied role has no weight of its own, unless it is packed: [`WeightSet::get`] gives the one that
+/// it shares.
 #[derive(Clone, Debug)]
 pub struct WeightSet {
     logical: Logical,
     source: WeightsSource,
+    artifact: Option<Artifact>,
 }
 
 /// Weights and ties, before anything is said about their source.
@@ -24,7 +27,21 @@ pub(super) struct Logical {
 
 impl WeightSet {
     pub(super) fn new(logical: Logical, source: WeightsSource) -> WeightSet {
-        WeightSet { logical, source }
+        WeightSet { logical, source, artifact: None }
+    }
+
+    /// Weights of which some are packed; `source` is what they were packed from.
+    pub(super) fn packed(logical: Logical, source: WeightsSource, artifact: Artifact) -> WeightSet {
+        WeightSet { logical, source, artifact: Some(artifact) }
+    }
+
+    pub(super) fn into_logical(self) -> Logical {
+        self.logical
+    }
+
+    /// The packed part, if some weights are.
+    pub fn artifact(&self) -> Option<&Artifact> {
+        self.artifact.as_ref()
     }
 
     pub(super) fn logical(&self) -> &Logical {
@@ -33,8 +50,8 @@ impl WeightSet {
 
     /// The weight of a role (`layer` is `None` for roles that the model has once).
     pub fn get(&self, role: RoleName, layer: Option<usize>) -> Option<&Weight> {
-        let role = self.logical.ties.get(&role).copied().unwrap_or(role);
-        self.logical.weights.get(&(role, layer))
+        let own = self.logical.weights.get(&(role, layer));
+        own.or_else(|| self.logical.weights.get(&(*self.logical.ties.get(&role)?, layer)))
     }
 
     /// All weights in a fixed order, shared ones once.

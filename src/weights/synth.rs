@@ -20,9 +20,10 @@
 //! machine and device gives the same bits.
 
 use super::identity;
+use super::int4::Packer;
 use super::resolve::matrix;
 use super::set::Logical;
-use super::{WeightSet, WeightsSource};
+use super::{QuantiseError, Recipe, WeightSet, WeightsSource};
 use crate::descriptor::{Descriptor, NormStyle, RoleName, Scope};
 use crate::tensor::{Shared, Storage, Weight, bf16_bits};
 use crate::units::Digest;
@@ -54,7 +55,36 @@ enum Law {
 /// # Numerics
 /// See the module's documentation; the same bits for any number of threads.
 pub fn synth(descriptor: &Descriptor, seed: u64) -> WeightSet {
+    let (logical, source) = generate_all(descriptor, seed, &mut |_, _, weight| weight);
+    WeightSet::new(logical, source)
+}
+
+/// As [`synth`], with some roles packed as soon as they are generated, so that their BF16 values
+/// are not all in memory at the same time.
+///
+/// # Errors
+/// As [`WeightSet::quantise`].
+pub fn synth_quantised(
+    descriptor: &Descriptor,
+    seed: u64,
+    recipe: &Recipe,
+) -> Result<WeightSet, QuantiseError> {
+    let mut packer = Packer::new(descriptor, recipe)?;
+    let (logical, source) =
+        generate_all(descriptor, seed, &mut |role, layer, weight| packer.take(role, layer, weight));
+    let (logical, artifact) = packer.finish(logical)?;
+    Ok(WeightSet::packed(logical, source, artifact))
+}
+
+/// Generates weight by weight; `keep` makes of each what stays.
+fn generate_all(
+    descriptor: &Descriptor,
+    seed: u64,
+    keep: &mut dyn FnMut(RoleName, Option<usize>, Weight) -> Weight,
+) -> (Logical, WeightsSource) {
     let mut weights = std::collections::BTreeMap::new();
+    // What the source is: the weights as they are generated.
+    let mut generated = std::collections::BTreeMap::new();
     for role in descriptor.roles.iter().filter(|r| r.tied_to.is_none()) {
         let layers: Vec<Option<usize>> = match &role.scope {
             Scope::Model => vec![None],
@@ -65,18 +95,21 @@ pub fn synth(descriptor: &Descriptor, seed: u64) -> WeightSet {
         for layer in layers {
             let elements = generate(key(seed, role.name, layer), law, rows * cols);
             let storage = Storage::Bf16(Shared::owned(elements));
-            weights.insert((role.name, layer), Weight { rows, cols, storage });
+            let empty = Storage::Bf16(Shared::owned(Vec::new()));
+            generated.insert((role.name, layer), Weight { rows, cols, storage: empty });
+            let weight = keep(role.name, layer, Weight { rows, cols, storage });
+            weights.insert((role.name, layer), weight);
         }
     }
-    let ties = descriptor.roles.iter().filter_map(|r| Some((r.name, r.tied_to?))).collect();
-    let logical = Logical { weights, ties };
+    let ties: std::collections::BTreeMap<_, _> =
+        descriptor.roles.iter().filter_map(|r| Some((r.name, r.tied_to?))).collect();
     let source = WeightsSource::Synthetic {
         generator: SYNTHETIC_GENERATOR.to_owned(),
         version: SYNTHETIC_VERSION,
         seed,
-        roles: identity::roles_digest(&logical),
+        roles: identity::roles_digest(&Logical { weights: generated, ties: ties.clone() }),
     };
-    WeightSet::new(logical, source)
+    (Logical { weights, ties }, source)
 }
 
 fn key(seed: u64, role: RoleName, layer: Option<usize>) -> u64 {

@@ -130,6 +130,12 @@ fn scatter<'a>(
     let dtype = match weight.storage {
         Storage::Bf16(_) => DType::BF16,
         Storage::F32(_) => DType::F32,
+        Storage::Int4(_) => {
+            return Err(WriteError::Layout {
+                tensor: role.name.to_string(),
+                problem: "packed weights are written by `assay model quantize`".into(),
+            });
+        }
     };
     let mut rest = weight.as_bytes();
     let total_rows = role.shape.first().copied().unwrap_or(1);

@@ -21,6 +21,7 @@ pub(super) fn embedding(tokens: &[u32], weight: &Weight, round: bool, out: &mut 
                 row.iter_mut().zip(&w[start..]).for_each(|(o, w)| *o = round_bf16(*w));
             }
             Storage::F32(w) => row.copy_from_slice(&w[start..start + width]),
+            Storage::Int4(_) => unreachable!("checked: an embedding is never packed"),
         }
     });
 }

@@ -11,6 +11,8 @@ use super::gdn_core::{Inputs, gdn_core};
 use super::gdn_gated_norm::{GatedNorm, gdn_gated_norm};
 use super::gdn_prepare::{Prepared, gdn_prepare};
 use super::gemm::gemm;
+use super::int4::{self, Packed, Rounding};
+use super::phase::Phases;
 use super::rms_norm::{Norm, per_head_norm, residual_norm, rms_norm};
 use super::rope::{Frequencies, Table, rope};
 use super::state::{AttentionCache, CpuState};
@@ -29,6 +31,8 @@ pub(super) struct Executor {
     matrices: HashMap<WeightRef, Weight>,
     /// Under `fast`: BF16 matrices of products, repacked; they are not in `matrices`.
     panels: HashMap<WeightRef, Panels>,
+    /// Packed matrices; what prefill reads beside them is in `matrices` or `panels`.
+    packed: HashMap<WeightRef, Packed>,
     /// Vectors widened to FP32; convolution weights transposed to `[tap][channel]`.
     vectors: HashMap<WeightRef, Vec<f32>>,
     frequencies: Option<Frequencies>,
@@ -49,6 +53,7 @@ pub(super) struct Context<'a> {
     tokens: &'a [u32],
     spans: &'a [Span],
     rope: Option<Table>,
+    phases: Phases,
 }
 
 impl<'a> Context<'a> {
@@ -57,7 +62,12 @@ impl<'a> Context<'a> {
         let positions: Vec<usize> =
             spans.iter().flat_map(|s| s.position..s.position + s.rows.len()).collect();
         let rope = executor.frequencies.as_ref().map(|f| f.table(&positions, executor.round));
-        Context { tokens, spans, rope }
+        Context { tokens, spans, rope, phases: Phases::default() }
+    }
+
+    /// The same rows, some of them prefill; without this all are decode.
+    pub(super) fn with_phases(self, phases: Phases) -> Context<'a> {
+        Context { phases, ..self }
     }
 }
 
@@ -73,6 +83,7 @@ impl Executor {
         isa: Isa,
         policy: Policy,
     ) -> Result<Executor, String> {
+        let packed = int4::take(&mut matrices, policy);
         let panels = match policy {
             Policy::Fast => fast::pack(plan, &mut matrices)
                 .map_err(|e| format!("cannot allocate memory for the weights: {e}"))?,
@@ -90,6 +101,7 @@ impl Executor {
         Ok(Executor {
             matrices,
             panels,
+            packed,
             vectors,
             frequencies,
             attention_slots: plan.attention_slots.clone(),
@@ -103,7 +115,24 @@ impl Executor {
     }
 
     /// Regions `gemm` and `gemm_f32`.
-    fn product(&self, weight: &WeightRef, x: &[f32], out: &mut [f32], round: bool) {
+    fn product(
+        &self,
+        weight: &WeightRef,
+        x: &[f32],
+        context: &Context<'_>,
+        out: &mut [f32],
+        round: bool,
+    ) {
+        if let Some(packed) = self.packed.get(weight) {
+            let rounding = Rounding { weights: self.round, results: round };
+            let wide = |x: &[f32], out: &mut [f32]| self.wide(weight, x, out, round);
+            return packed.product(self.isa, x, &context.phases, wide, out, rounding);
+        }
+        self.wide(weight, x, out, round);
+    }
+
+    /// The product with a weight that is not packed.
+    fn wide(&self, weight: &WeightRef, x: &[f32], out: &mut [f32], round: bool) {
         match self.panels.get(weight) {
             Some(panels) => fast::gemm(self.kernels, x, panels, out, round),
             None => gemm(self.isa, x, &self.matrices[weight], out, round),
@@ -139,10 +168,10 @@ impl Executor {
                 per_head_norm(isa, b.get_mut(x), width, self.norm(&norm));
             }
             OpKind::Gemm { x, weight, out } => {
-                b.with(out, |out, b| self.product(&weight, b.get(x), out, round));
+                b.with(out, |out, b| self.product(&weight, b.get(x), context, out, round));
             }
             OpKind::GemmF32 { x, weight, out } => {
-                b.with(out, |out, b| self.product(&weight, b.get(x), out, false));
+                b.with(out, |out, b| self.product(&weight, b.get(x), context, out, false));
             }
             OpKind::ResidualAdd { residual, x } => {
                 let width = b.width(residual);
@@ -273,7 +302,7 @@ impl Executor {
                 b.with(x, |x, b| gdn_gated_norm(isa, x, b.get(z), width, norm));
             }
             OpKind::GateUp { x, gate, up, out } => {
-                b.with(out, |out, b| self.gate_up([&gate, &up], b.get(x), out));
+                b.with(out, |out, b| self.gate_up([&gate, &up], b.get(x), context, out));
             }
             OpKind::ResidualNorm { residual, x, norm, out } => {
                 let norm = self.norm(&norm);
@@ -289,13 +318,16 @@ impl Executor {
     }
 
     /// Region `gate_up`.
-    fn gate_up(&self, weights: [&WeightRef; 2], x: &[f32], out: &mut [f32]) {
-        if let [Some(gate), Some(up)] = weights.map(|w| self.panels.get(w)) {
+    fn gate_up(&self, weights: [&WeightRef; 2], x: &[f32], context: &Context<'_>, out: &mut [f32]) {
+        let packed = weights.iter().any(|w| self.packed.contains_key(w));
+        if let [Some(gate), Some(up)] = weights.map(|w| self.panels.get(w))
+            && !packed
+        {
             return fast::gate_up(self.kernels, x, [gate, up], out, self.round);
         }
         let mut products = [vec![0.0; out.len()], vec![0.0; out.len()]];
         for (weight, product) in weights.into_iter().zip(&mut products) {
-            self.product(weight, x, product, self.round);
+            self.product(weight, x, context, product, self.round);
         }
         let [gate, up] = &products;
         silu_mul(self.isa, gate, up, self.rows(weights[0]), self.round, out);

@@ -31,6 +31,7 @@ pub(super) fn gemm(isa: Isa, x: &[f32], weight: &Weight, out: &mut [f32], round:
     match &weight.storage {
         Storage::Bf16(w) => gemm_typed::<u16>(isa, x, w, weight.cols, out, round),
         Storage::F32(w) => gemm_typed::<f32>(isa, x, w, weight.cols, out, round),
+        Storage::Int4(_) => unreachable!("packed weights have their own kernels"),
     }
 }
 
@@ -69,7 +70,7 @@ multiversion! {
     /// One token against some rows.
     fn vector<W: Widen> = vector_body(x: &[f32], w: &[W], k: usize, out: &mut [f32], round: bool);
     /// Several tokens against some widened rows; `out` is `tokens × rows`.
-    fn matrix = matrix_body(x: &[f32], w: &[f32], k: usize, out: &mut [f32], round: bool);
+    pub(super) fn matrix = matrix_body(x: &[f32], w: &[f32], k: usize, out: &mut [f32], round: bool);
 }
 
 #[inline(always)]

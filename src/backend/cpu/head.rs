@@ -5,6 +5,7 @@ use super::buffers::Buffers;
 use super::exec::Context;
 use super::log_softmax;
 use super::model::{CpuModel, capture};
+use super::phase::Phases;
 use crate::backend::{OpKind, RowOutput, RowWant, Taps};
 use crate::units::mutant;
 
@@ -14,6 +15,8 @@ const BLOCK_ROWS: usize = 64;
 pub(super) struct Head<'a> {
     pub(super) model: &'a CpuModel,
     pub(super) poison: bool,
+    /// Of all rows of the step.
+    pub(super) phases: Phases,
 }
 
 impl Head<'_> {
@@ -39,7 +42,8 @@ impl Head<'_> {
                 let source = &body.get(plan.residual)[row * width..][..width];
                 head.get_mut(plan.residual)[i * width..][..width].copy_from_slice(source);
             }
-            let context = Context::new(&self.model.executor, &[], &[]);
+            let context =
+                Context::new(&self.model.executor, &[], &[]).with_phases(self.phases.select(block));
             for op in &plan.head_ops {
                 if matches!(op.kind, OpKind::GemmF32 { .. }) && !needs_logits(block, wants) {
                     continue;

@@ -6,6 +6,7 @@ use super::exec::{Context, Executor};
 use super::fast::PanelPage;
 use super::gdn_state::GdnState;
 use super::head::Head;
+use super::phase::Phases;
 use super::pool::Pool;
 use super::rope::Frequencies;
 use super::state::{AttentionCache, CpuState};
@@ -119,7 +120,9 @@ impl CpuModel {
         let mut scratch = self.scratch.lock().unwrap_or_else(|e| e.into_inner());
         let Scratch { body, head } = &mut *scratch;
         body.resize_only(&self.body_buffers, step.tokens.len(), self.poison);
-        let context = Context::new(&self.executor, step.tokens, &step.spans);
+        let phases = Phases::of_spans(&step.spans, &step.phases);
+        let context =
+            Context::new(&self.executor, step.tokens, &step.spans).with_phases(phases.clone());
         for op in &self.plan.ops {
             self.executor.run(&op.kind, &context, body, &mut states);
             if let Some(taps) = taps.as_deref_mut() {
@@ -127,7 +130,7 @@ impl CpuModel {
             }
         }
         advance(&mut states, &step.spans);
-        Head { model: self, poison: self.poison }.run(&step.wants, body, head, taps)
+        Head { model: self, poison: self.poison, phases }.run(&step.wants, body, head, taps)
     }
 }
 

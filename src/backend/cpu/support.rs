@@ -2,16 +2,23 @@
 
 use super::gdn_core::{MAX_KEY_DIM, MAX_VALUE_DIM};
 use crate::backend::{Buf, GdnSpec, NormWeight, OpKind, Plan, WeightRef};
-use crate::tensor::Weight;
+use crate::tensor::{Storage, Weight};
 use std::collections::HashMap;
 
 /// Refuses a plan with an operation that no kernel here executes, naming region and reason.
 pub(super) fn check(plan: &Plan, weights: &HashMap<WeightRef, Weight>) -> Result<(), String> {
     let checker = Checker { plan, weights };
+    if let Some(at) = weights.iter().find(|(at, w)| is_packed(w) && !at.role.is_projection()) {
+        return Err(format!("weight `{}` is packed; only projections may be", at.0.role));
+    }
     for op in plan.all_ops() {
         checker.op(&op.kind).map_err(|why| format!("region `{}`: {why}", op.kind.region()))?;
     }
     Ok(())
+}
+
+fn is_packed(weight: &Weight) -> bool {
+    matches!(weight.storage, Storage::Int4(_))
 }
 
 struct Checker<'a> {

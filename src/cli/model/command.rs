@@ -1,6 +1,6 @@
 //! The verbs of `assay model`.
 
-use super::{describe, synth};
+use super::{describe, quantize, synth, verify};
 use crate::cli::{Console, Failure};
 use crate::descriptor::from_dir;
 use crate::units::Exit;
@@ -12,7 +12,8 @@ Examples:
   assay model describe ./SmolLM2-135M
   assay model describe --descriptor descriptors/qwen38-27b.json
   assay model descriptor ./SmolLM2-135M > smollm2.json
-  assay model synth --descriptor descriptors/tiny-llama.json --seed 7 --out ./tiny";
+  assay model synth --descriptor descriptors/tiny-llama.json --seed 7 --out ./tiny
+  assay model quantize --model ./SmolLM2-135M --roles ffn --out ./SmolLM2-135M-int4";
 
 /// Arguments of `assay model`.
 #[derive(Debug, clap::Args)]
@@ -30,6 +31,10 @@ enum Verb {
     Descriptor(DescriptorArgs),
     /// Write a checkpoint of synthetic weights
     Synth(synth::Args),
+    /// Pack weights into four bits
+    Quantize(quantize::Args),
+    /// Derive again what a folder of packed weights says about itself
+    Verify(verify::Args),
 }
 
 const DESCRIPTOR_EXAMPLES: &str = "\
@@ -50,6 +55,8 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Exit, Failure> {
     match args.verb {
         Verb::Describe(args) => describe::run(&args, console),
         Verb::Synth(args) => synth::run(&args, console),
+        Verb::Quantize(args) => quantize::run(&args, console),
+        Verb::Verify(args) => verify::run(&args, console),
         Verb::Descriptor(args) => {
             console.product(&from_dir(&args.dir)?.to_json())?;
             Ok(Exit::Success)

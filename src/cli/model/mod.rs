@@ -2,6 +2,9 @@
 
 mod command;
 mod describe;
+mod progress;
+mod quantize;
 mod synth;
+mod verify;
 
 pub(crate) use command::{Args, run};

@@ -9,7 +9,7 @@ use crate::descriptor::Descriptor;
 use crate::engine::Engine;
 use crate::placement::Placement;
 use crate::units::{BUILD, Build};
-use crate::weights::{Checkpoint, WeightsSource};
+use crate::weights::{Artifact, Checkpoint, WeightsSource};
 
 /// Everything a manifest is made from.
 #[derive(Clone, Debug)]
@@ -20,6 +20,8 @@ pub struct Execution<'a> {
     /// Tokens of one page of the attention caches.
     pub page_tokens: usize,
     pub source: WeightsSource,
+    /// The packed part of the weights, if some are.
+    pub artifact: Option<Artifact>,
     /// The files the weights came from; `None` for synthetic ones.
     pub checkpoint: Option<&'a Checkpoint>,
     pub build: Build,
@@ -43,10 +45,12 @@ impl<'a> Execution<'a> {
             numerical_policy: NumericalPolicy {
                 fusions: engine.fusions().to_vec(),
                 ..NumericalPolicy::of(engine.descriptor(), engine.policy(), engine.isa())
-            },
+            }
+            .with_artifact(engine.artifact()),
             placement: engine.placement().clone(),
             page_tokens: BLOCK_TOKENS,
             source: source.clone(),
+            artifact: engine.artifact().cloned(),
             checkpoint,
             build: BUILD,
             run: RunFacts::probe(threads, full_content),
@@ -61,7 +65,7 @@ impl<'a> Execution<'a> {
             BlockName::Deployment => deployment_fields(&self.placement, self.page_tokens),
             BlockName::Storage => storage_fields(self.descriptor.storage(), self.checkpoint),
             BlockName::WeightsSource => source_fields(&self.source),
-            BlockName::WeightsArtifact => artifact_fields(),
+            BlockName::WeightsArtifact => artifact_fields(self.artifact.as_ref(), &self.source),
             BlockName::Build => build_fields(&self.build),
             BlockName::Run => run_fields(&self.run),
         })

@@ -15,6 +15,7 @@ mod compare;
 mod deployment;
 mod document;
 mod numerical_policy;
+mod quantization;
 mod read;
 mod run;
 mod show;
@@ -28,6 +29,7 @@ pub use compare::{BlockDifference, FieldDifference, Informational, ManifestDiffe
 pub use deployment::deployment_fields;
 pub use document::{MANIFEST_VERSION, Manifest};
 pub use numerical_policy::{NumericalPolicy, SamplerTransform};
+pub use quantization::Quantization;
 pub use read::ManifestError;
 pub use run::{RunFacts, run_fields};
 pub use storage::storage_fields;

@@ -5,6 +5,7 @@
 //! exception, on purpose: here stands the FP32 value that kernels read.
 
 use super::NOT_APPLICABLE;
+use super::quantization::{Quantization, quantization_fields};
 use crate::backend::cpu::{
     BLOCK_TOKENS, GROUP_TOKENS, Isa, L2_EPSILON, SAMPLER, SAMPLER_VERSION, policy_bindings,
 };
@@ -12,6 +13,7 @@ use crate::backend::{Binding, Fusion, OpKind, Policy, Region};
 use crate::descriptor::Descriptor;
 use crate::engine::lower::lower;
 use crate::units::{Canonical, Digest};
+use crate::weights::Artifact;
 
 /// Everything that decides which bits come out, apart from model, weights and tokens.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +32,8 @@ pub struct NumericalPolicy {
     /// Tokens of a gated-delta-net group and of an attention block.
     pub group_tokens: usize,
     pub block_tokens: usize,
+    /// The roles that are packed and what prefill reads; `None` where none is.
+    pub quantization: Option<Quantization>,
     /// The sampler's arithmetic by name, and the version of its transform from logits to a choice.
     /// Rewrites of the plan, sorted.
     pub fusions: Vec<Fusion>,
@@ -66,10 +70,20 @@ impl NumericalPolicy {
             group_tokens: GROUP_TOKENS,
             block_tokens: BLOCK_TOKENS,
             fusions: Vec::new(),
+            quantization: None,
             sampler: SAMPLER,
             sampler_version: SAMPLER_VERSION,
             truncation: Vec::new(),
         }
+    }
+
+    /// The same with packed weights.
+    pub fn with_artifact(self, artifact: Option<&Artifact>) -> NumericalPolicy {
+        let quantization = artifact.map(|artifact| Quantization {
+            roles: artifact.roles.clone(),
+            prefill: artifact.prefill,
+        });
+        NumericalPolicy { quantization, ..self }
     }
 
     /// Digest of the region → implementation table alone.
@@ -153,13 +167,7 @@ impl NumericalPolicy {
                     self.fusions.iter().map(|f| f.to_string().as_str().into()).collect(),
                 ),
             ),
-            (
-                "quantization",
-                Canonical::object([
-                    ("format", Canonical::from("none")),
-                    ("roles", Canonical::List(Vec::new())),
-                ]),
-            ),
+            ("quantization", quantization_fields(self.quantization.as_ref(), self.policy)),
             (
                 "collectives",
                 Canonical::object([

@@ -1,8 +1,9 @@
 //! `weights_source` and `weights_artifact`: what the weights are.
 
 use super::NOT_APPLICABLE;
+use crate::tensor::{INT4_FORMAT, INT4_VERSION};
 use crate::units::Canonical;
-use crate::weights::WeightsSource;
+use crate::weights::{Artifact, WeightsSource};
 
 /// Fields of `weights_source`.
 ///
@@ -33,8 +34,17 @@ pub fn source_fields(source: &WeightsSource) -> Canonical {
     ])
 }
 
-/// Fields of `weights_artifact` where the weights are used as they came.
-pub fn artifact_fields() -> Canonical {
+/// Fields of `weights_artifact`: of packed weights and the source they are bound to, or
+/// `not_applicable` where the weights are used as they came.
+pub fn artifact_fields(artifact: Option<&Artifact>, source: &WeightsSource) -> Canonical {
+    if let Some(artifact) = artifact {
+        let bound_to = source_fields(source).digest();
+        return Canonical::object([
+            ("format", Canonical::from(format!("{INT4_FORMAT} {INT4_VERSION}"))),
+            ("digest", artifact.digest.to_string().into()),
+            ("bound_to", bound_to.to_string().into()),
+        ]);
+    }
     Canonical::object([
         ("format", Canonical::from(NOT_APPLICABLE)),
         ("digest", NOT_APPLICABLE.into()),

@@ -3,9 +3,9 @@
 use super::{
     capture_compare, chunk_consistency, core_reference, descriptor_snapshot, device_facts,
     fusion_equivalence, generation_lifecycle, instruction_sets, manifest_identity, model_reference,
-    refusal, region_invariance, region_inventory, resource_safety, runner_probe,
-    sampling_distribution, sampling_replay, schedule_invariance, state_checkpoint,
-    tokenizer_stream,
+    quant_artifact, quant_format, quant_kernel, refusal, region_invariance, region_inventory,
+    resource_safety, runner_probe, sampling_distribution, sampling_replay, schedule_invariance,
+    state_checkpoint, tokenizer_stream,
 };
 use crate::harness::kind::{DeviceUse, GateKind, KindSpec, PolicyUse};
 use crate::harness::spec::{Diagnostic, Overrides, Reading, parse_kind};
@@ -47,6 +47,9 @@ pub(in crate::harness) static REGISTRY: &[Registration] = &[
     kind::<instruction_sets::InstructionSets>(),
     kind::<manifest_identity::ManifestIdentity>(),
     kind::<model_reference::ModelReference>(),
+    kind::<quant_artifact::QuantArtifact>(),
+    kind::<quant_format::QuantFormat>(),
+    kind::<quant_kernel::QuantKernel>(),
     kind::<refusal::Refusal>(),
     kind::<region_invariance::RegionInvariance>(),
     kind::<region_inventory::RegionInventory>(),

@@ -34,6 +34,7 @@ impl Base {
             placement: Placement::single(descriptor, Device::Cpu),
             page_tokens: 256,
             source: self.source.clone(),
+            artifact: None,
             checkpoint: Some(&self.model.checkpoint),
             build: BUILD,
             run: self.run.clone(),

@@ -7,7 +7,7 @@ use crate::descriptor::{Descriptor, GatedDeltaNet, Mixer, NormStyle, RoleName};
 use crate::engine::manifest::{Execution, Manifest, NumericalPolicy};
 use crate::placement::{Device, Placement};
 use crate::units::Digest;
-use crate::weights::{LoadOptions, Model, WriteOptions, synth};
+use crate::weights::{LoadOptions, Model, Prefill, Recipe, WriteOptions, synth};
 use serde::Deserialize;
 use std::path::Path;
 
@@ -60,6 +60,8 @@ changes! {
     Policy = "policy",
     /// Another implementation of one region.
     Binding = "binding",
+    /// A role is packed into four bits.
+    Quantised = "quantised",
     /// Tokens of a gated-delta-net group.
     GroupTokens = "group_tokens",
     /// Tokens of an attention block.
@@ -107,6 +109,18 @@ impl Change {
                 *policy = NumericalPolicy::of(&base.model.descriptor, Policy::F32, Isa::detect());
             }
             Change::Binding => policy.bindings[0].implementation.push_str("_other"),
+            Change::Quantised => {
+                let recipe = Recipe {
+                    roles: [RoleName::MlpGate].into(),
+                    group: None,
+                    prefill: Prefill::Packed,
+                };
+                let weights =
+                    base.model.load(&LoadOptions::default()).map_err(|e| e.to_string())?;
+                let packed = weights.quantise(&base.model.descriptor, &recipe);
+                after.artifact = packed.map_err(|e| e.to_string())?.artifact().cloned();
+                *policy = policy.clone().with_artifact(after.artifact.as_ref());
+            }
             Change::GroupTokens => policy.group_tokens /= 2,
             Change::BlockTokens => policy.block_tokens /= 2,
             Change::SamplerVersion => policy.sampler_version += 1,

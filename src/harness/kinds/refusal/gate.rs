@@ -7,7 +7,7 @@ use crate::harness::kind::{
     Case, Cell, DeviceUse, Fault, GateKind, KindSpec, Outcome, PlanScope, PolicyUse, RunContext,
 };
 use crate::harness::spec::NonEmpty;
-use crate::weights::{LoadOptions, Model, ModelError};
+use crate::weights::{LoadOptions, Model, ModelError, SIDECAR};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -89,7 +89,7 @@ fn build(
     for entry in fs::read_dir(valid).map_err(|e| format!("{}: {e}", valid.display()))? {
         let entry = entry.map_err(words)?;
         let name = entry.file_name();
-        let wanted = ["config.json", "generation_config.json"].iter().any(|n| name == **n)
+        let wanted = ["config.json", "generation_config.json", SIDECAR].iter().any(|n| name == **n)
             || name.to_string_lossy().starts_with("model");
         if wanted {
             // Copied by content, so that a read-only fixture can be changed.

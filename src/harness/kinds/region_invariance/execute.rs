@@ -4,7 +4,7 @@ use super::schedule::Move;
 use super::subject::Subject;
 use crate::backend::cpu::sample;
 use crate::backend::{
-    Buf, DeviceModel, LiveState, Region, RegionRun, RowOutput, RowWant, Span, State, Step,
+    Buf, DeviceModel, LiveState, Phase, Region, RegionRun, RowOutput, RowWant, Span, State, Step,
 };
 use crate::units::{SplitMix64, unit_from_word};
 
@@ -214,7 +214,8 @@ fn head(
     };
     let wants = vec![want; tokens.len()];
     let spans = spans(parts);
-    let step = Step { tokens: &tokens, spans: spans.clone(), wants };
+    let phases = vec![Phase::Decode; spans.len()];
+    let step = Step { tokens: &tokens, spans: spans.clone(), phases, wants };
     let rows = subject.model.step(&step, states, None).map_err(|e| e.to_string())?;
     let values = |row: usize, position: usize| -> Result<Vec<f32>, String> {
         match &rows[row] {

@@ -1,0 +1,122 @@
+//! Packed weights in the order in which the kernels of `fast` read them.
+
+use super::super::rows::for_each_part;
+use crate::tensor::{INT4_TILE_ROWS, Int4, Int4Shape};
+
+/// Weight rows of a tile; the lanes of an accumulator.
+pub(super) const ROWS: usize = INT4_TILE_ROWS;
+/// Values along K of a block: one 32-byte load of a tile.
+pub(super) const BLOCK: usize = 8;
+/// 16-bit words of a block.
+pub(super) const WORDS: usize = 16;
+
+/// Tiles of eight rows, each block after block along K.
+///
+/// # Shapes
+/// `codes` is `[N / 8, K / 8, 16]` words. Word 2r + p of a block belongs to row r of the tile and
+/// holds four values, those at k = 2j + p for j = 0 … 3 in its nibble j, biased by 8 (1 … 15): a
+/// shift and a mask give sixteen-bit pairs (k, k + 1) of eight rows, which one multiply-add
+/// consumes. `scales` is `[N / 8, K / group, 8]` BF16.
+#[derive(Debug)]
+pub(in crate::backend::cpu) struct Panel {
+    pub(super) shape: Int4Shape,
+    pub(super) codes: Vec<u16>,
+    pub(super) scales: Vec<u16>,
+}
+
+impl Panel {
+    /// Repacks weights. Takes as much memory as they have, and leaves them as they are.
+    pub(in crate::backend::cpu) fn new(packed: &Int4) -> Panel {
+        let shape = packed.shape;
+        let blocks = shape.cols() / BLOCK;
+        let groups = shape.groups_per_row();
+        let mut codes = vec![0u16; shape.rows() / ROWS * blocks * WORDS];
+        let mut scales = vec![0u16; shape.scale_count()];
+        let tiles =
+            codes.chunks_exact_mut(blocks * WORDS).zip(scales.chunks_exact_mut(groups * ROWS));
+        for_each_part(tiles.collect(), 1, |tile, (codes, scales)| {
+            for r in 0..ROWS {
+                let (row_codes, row_scales) = packed.row(tile * ROWS + r);
+                let words = codes.chunks_exact_mut(WORDS);
+                for (words, bytes) in words.zip(row_codes.as_chunks::<4>().0) {
+                    let [even, odd] = biased(*bytes);
+                    words[2 * r] = even;
+                    words[2 * r + 1] = odd;
+                }
+                for (scales, scale) in scales.chunks_exact_mut(ROWS).zip(row_scales) {
+                    scales[r] = *scale;
+                }
+            }
+        });
+        Panel { shape, codes, scales }
+    }
+
+    /// Tiles of eight rows.
+    pub(super) fn tiles(&self) -> usize {
+        self.shape.rows() / ROWS
+    }
+
+    /// Codes and scales of a tile.
+    pub(super) fn tile(&self, tile: usize) -> Tile<'_> {
+        let words = self.shape.cols() / BLOCK * WORDS;
+        let scales = self.shape.groups_per_row() * ROWS;
+        Tile {
+            codes: &self.codes[tile * words..][..words],
+            scales: &self.scales[tile * scales..][..scales],
+        }
+    }
+}
+
+/// Eight rows of a panel.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tile<'a> {
+    pub(super) codes: &'a [u16],
+    pub(super) scales: &'a [u16],
+}
+
+/// The words of the even and the odd values of eight codes in four bytes, each biased by 8.
+fn biased(bytes: [u8; 4]) -> [u16; 2] {
+    let mut words = [0u16; 2];
+    for (j, byte) in bytes.into_iter().enumerate() {
+        // Two's complement plus 8, modulo 16, flips the top bit of a nibble.
+        let byte = byte ^ 0x88;
+        words[0] |= u16::from(byte & 0x0f) << (4 * j);
+        words[1] |= u16::from(byte >> 4) << (4 * j);
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::{Int4Shape, Shared};
+
+    #[test]
+    fn words_hold_the_codes_of_their_row_and_column() {
+        let shape = Int4Shape::new(16, 64, 32).unwrap();
+        let code = |row: usize, k: usize| ((row * 7 + k * 3) % 15) as i8 - 7;
+        let bytes = (0..16 * 32).map(|i| {
+            let (row, pair) = (i / 32, i % 32);
+            (code(row, 2 * pair) as u8 & 15) | ((code(row, 2 * pair + 1) as u8 & 15) << 4)
+        });
+        let scales = (0..32).map(|i| 0x3f80 + i as u16);
+        let packed = Int4 {
+            shape,
+            codes: Shared::owned(bytes.collect()),
+            scales: Shared::owned(scales.collect()),
+            prefill: None,
+        };
+        let panel = Panel::new(&packed);
+        for row in 0..16 {
+            let tile = panel.tile(row / 8);
+            for k in 0..64 {
+                let word = tile.codes[k / BLOCK * WORDS + 2 * (row % 8) + k % 2];
+                let nibble = (word >> (4 * (k % BLOCK / 2))) & 15;
+                assert_eq!(nibble as i8 - 8, code(row, k), "row {row}, column {k}");
+            }
+            for group in 0..2 {
+                assert_eq!(tile.scales[group * 8 + row % 8], 0x3f80 + (row * 2 + group) as u16);
+            }
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Y = X·Wᵀ of `fast` on packed weights: how the work is divided.
+
+use super::super::rows::{Scatter, for_ranges};
+use super::activations::{Activations, Row};
+use super::kernel::{TOKENS, tiles};
+use super::panel::{Panel, ROWS};
+use crate::backend::cpu::Isa;
+use crate::tensor::round_bf16;
+
+/// Tokens whose converted rows stay in a core's cache while tiles pass by.
+const TOKEN_BLOCK: usize = 64;
+/// Least multiply-adds of one parallel task.
+const TASK_PRODUCTS: usize = 128 << 10;
+
+/// Y = X·Wᵀ, rows of `x` (`tokens × k`) against `panel` (`n × k`), into `out` (`tokens × n`);
+/// `round` rounds every result to BF16.
+///
+/// # Numerics
+/// [`Activations`] of X, then [`super::kernel`]. A row of Y depends on its own row of X alone.
+pub(in crate::backend::cpu) fn int4_product(
+    isa: Isa,
+    x: &[f32],
+    panel: &Panel,
+    out: &mut [f32],
+    round: bool,
+) {
+    let (n, k, group) = (panel.shape.rows(), panel.shape.cols(), panel.shape.group());
+    let tokens = x.len() / k;
+    debug_assert_eq!(out.len(), tokens * n);
+    let activations = Activations::of(isa, x, k, group);
+    let rows: Vec<Row<'_>> = (0..tokens).map(|t| activations.row(t)).collect();
+    let pairs = panel.tiles().div_ceil(2);
+    let per_task = (TASK_PRODUCTS / (2 * ROWS * k * tokens.max(1))).max(1);
+    let scatter = Scatter::new(out, n);
+    for_ranges(pairs, per_task, |pairs| {
+        for block in (0..tokens).step_by(TOKEN_BLOCK) {
+            let block = block..(block + TOKEN_BLOCK).min(tokens);
+            for pair in pairs.clone() {
+                let first = 2 * pair;
+                let second = (first + 1 < panel.tiles()).then(|| panel.tile(first + 1));
+                let width = if second.is_some() { 2 * ROWS } else { ROWS };
+                let weights = [Some(panel.tile(first)), second];
+                for start in block.clone().step_by(TOKENS) {
+                    let end = (start + TOKENS).min(block.end);
+                    let mut results = tiles(isa, weights, &rows[start..end], group);
+                    for (token, values) in (start..end).zip(&mut results) {
+                        let values = &mut values[..width];
+                        if round {
+                            values.iter_mut().for_each(|v| *v = round_bf16(*v));
+                        }
+                        // SAFETY: tasks own disjoint column ranges of `out`.
+                        unsafe { scatter.write(token, first * ROWS, values) };
+                    }
+                }
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::{Int4, Int4Plan, Shared, Storage, Weight, bf16_bits};
+
+    fn noise(n: usize, seed: u32) -> Vec<f32> {
+        let mut state = seed;
+        (0..n)
+            .map(|_| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                round_bf16((state >> 8) as f32 / 8_388_608.0 - 1.0)
+            })
+            .collect()
+    }
+
+    fn packed(n: usize, k: usize) -> Int4 {
+        let bits = noise(n * k, 9).iter().map(|v| bf16_bits(*v)).collect();
+        let weight = Weight { rows: n, cols: k, storage: Storage::Bf16(Shared::owned(bits)) };
+        Int4::of(&weight, Int4Plan { group: None, keep: false }).unwrap()
+    }
+
+    #[test]
+    fn every_row_has_the_bits_of_the_definition_on_every_instruction_set() {
+        for (n, k) in [(8, 32), (24, 96), (40, 576), (16, 512), (136, 1536)] {
+            let packed = packed(n, k);
+            let panel = Panel::new(&packed);
+            for tokens in [1, 2, 3, 4, 5, 17, 70] {
+                let x = noise(tokens * k, 5);
+                let portable = portable_rows(&packed, &x);
+                for isa in Isa::all() {
+                    let mut out = vec![f32::NAN; tokens * n];
+                    int4_product(isa, &x, &panel, &mut out, false);
+                    assert_eq!(out, portable, "{isa:?} {n}x{k}, {tokens} tokens");
+                }
+            }
+        }
+    }
+
+    /// The definition: integers, then groups in ascending order.
+    fn portable_rows(packed: &Int4, x: &[f32]) -> Vec<f32> {
+        let (k, group) = (packed.shape.cols(), packed.shape.group());
+        let activations = Activations::of(Isa::PORTABLE, x, k, group);
+        let mut out = Vec::new();
+        for t in 0..x.len() / k {
+            let x = activations.row(t);
+            for r in 0..packed.shape.rows() {
+                let (codes, scales) = packed.row(r);
+                let mut sum = 0.0f32;
+                for g in 0..k / group {
+                    let whole: i32 = (g * group..(g + 1) * group)
+                        .map(|i| {
+                            let nibble = (codes[i / 2] >> (4 * (i % 2))) & 15;
+                            let code = i32::from(nibble) - if nibble > 7 { 16 } else { 0 };
+                            code * i32::from(x.values[i])
+                        })
+                        .sum();
+                    let scale = crate::tensor::bf16_from_bits(scales[g]) * x.scales[g];
+                    sum += whole as f32 * scale;
+                }
+                out.push(sum);
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn it_is_close_to_the_dequantised_product() {
+        let (n, k) = (64, 576);
+        let packed = packed(n, k);
+        let x = noise(k, 5);
+        let mut out = vec![f32::NAN; n];
+        int4_product(Isa::detect(), &x, &Panel::new(&packed), &mut out, false);
+        let mut row = Vec::new();
+        for (r, found) in out.iter().enumerate() {
+            packed.dequantise_row(r, &mut row);
+            let exact: f64 = row.iter().zip(&x).map(|(w, x)| f64::from(*w) * f64::from(*x)).sum();
+            assert!((exact - f64::from(*found)).abs() < 2e-3, "row {r}: {exact} {found}");
+        }
+    }
+
+    #[test]
+    fn values_that_are_not_finite_are_not_hidden() {
+        let packed = packed(8, 64);
+        let mut x = noise(64, 5);
+        x[3] = f32::INFINITY;
+        let mut out = vec![0.0; 8];
+        int4_product(Isa::detect(), &x, &Panel::new(&packed), &mut out, true);
+        assert!(out.iter().all(|v| v.is_nan()));
+    }
+}
