@@ -41,6 +41,9 @@ fn names(file: &ScenarioFile) -> Result<(), Diagnostic> {
         return Err(Diagnostic::new(&file.path, "`profiles` names no device")
             .expected("a profile for `cpu` or `cuda`"));
     }
+    for (name, arm) in arms {
+        arm.recipe().map_err(|problem| file.at(&spec.arms, format!("arm `{name}`: {problem}")))?;
+    }
     for profile in spec.profiles.values() {
         let model = &profile.model;
         let choices = [&model.value.dir, &model.value.synth].into_iter().flatten().count();

@@ -3,6 +3,7 @@
 //! `spec → plan → run → lines → verdict`: [`decide()`] is a pure function of the [`Plan`] and the
 //! recorded [`Line`]s; [`run_scenario`] is the only part that starts processes and reads clocks.
 
+mod arm_weights;
 mod bandwidth;
 mod decide;
 mod discover;

@@ -273,6 +273,7 @@ impl Runner<'_> {
             points: plan.points.clone(),
             prompt_seed: self.request.file.prompt_seed(),
             warmup: plan.warmup,
+            recipe: options.recipe().unwrap_or_default(),
         }
     }
 
@@ -335,8 +336,7 @@ impl Runner<'_> {
             }
         }
         if first {
-            let allowed: Vec<String> =
-                self.content.run.scenario.differs_in.iter().map(|b| b.name().to_string()).collect();
+            let allowed = super::identity::allowed(&self.content.run.scenario.differs_in);
             let baseline = &loaded[&self.content.run.plan.baseline].manifest;
             for candidate in &self.content.run.plan.candidates {
                 let extra: Vec<String> = differing(baseline, &loaded[candidate].manifest)

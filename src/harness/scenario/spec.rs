@@ -1,9 +1,11 @@
 //! A scenario file as it is written.
 
+use super::arm_weights::ArmWeights;
 use super::{AdmitWhen, Decision, Metric};
 use crate::backend::{DeviceKind, Fusion, Policy};
 use crate::harness::spec::{Diagnostic, Located, NonEmpty, Track, parse_yaml, read_file};
 use crate::units::Digest;
+use crate::weights::Prefill;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -107,6 +109,18 @@ pub struct Arm {
     /// Operations merged in the plan (default: none).
     #[serde(default)]
     pub fusions: Vec<Fusion>,
+    /// Which weights it executes (default: those of the model).
+    #[serde(default)]
+    pub weights: ArmWeights,
+    /// Roles that `weights: int4` packs.
+    #[serde(default)]
+    pub roles: Vec<String>,
+    /// Values along K that share a scale (default: for every role the most that divide its K).
+    #[serde(default)]
+    pub group_size: Option<usize>,
+    /// What prefill reads where weights are packed (default: the packed ones).
+    #[serde(default)]
+    pub prefill: Option<Prefill>,
 }
 
 /// A block of the manifest in which arms may differ.

@@ -5,8 +5,9 @@ use crate::backend::{Fusion, Policy};
 use crate::descriptor::Descriptor;
 use crate::engine::manifest::Execution;
 use crate::engine::{Engine, EngineOptions, RowWant, Sequence};
+use crate::tensor::{Storage, Weight};
 use crate::units::{Digest, SplitMix64, peak_resident_bytes};
-use crate::weights::{LoadOptions, Model, WeightSet, synth};
+use crate::weights::{LoadOptions, Model, Recipe, WeightSet, synth, synth_quantised};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
@@ -36,6 +37,9 @@ pub struct Load {
     pub points: Vec<Point>,
     pub prompt_seed: u64,
     pub warmup: u32,
+    /// What is packed when the model is loaded.
+    #[serde(default)]
+    pub recipe: Option<Recipe>,
 }
 
 /// The model of every arm.
@@ -116,14 +120,24 @@ impl LoadedArm {
         let (descriptor, weights, checkpoint) = match &load.model {
             ModelSource::Folder { path } => {
                 let model = Model::open(path).map_err(|e| e.to_string())?;
-                let read_ahead = load.policy != Policy::Fast;
+                // What is repacked is read once, block by block, and need not stay in memory.
+                let read_ahead = load.policy != Policy::Fast && load.recipe.is_none();
                 let options = LoadOptions { read_ahead, ..LoadOptions::default() };
-                let weights = model.load(&options).map_err(|e| e.to_string())?;
+                let mut weights = model.load(&options).map_err(|e| e.to_string())?;
+                if let Some(recipe) = &load.recipe {
+                    weights =
+                        weights.quantise(&model.descriptor, recipe).map_err(|e| e.to_string())?;
+                }
                 (model.descriptor, weights, Some(model.checkpoint))
             }
             ModelSource::Synthetic { descriptor, seed } => {
                 let descriptor = Descriptor::read(descriptor).map_err(|e| e.to_string())?;
-                let weights = synth(&descriptor, *seed);
+                let weights = match &load.recipe {
+                    Some(recipe) => {
+                        synth_quantised(&descriptor, *seed, recipe).map_err(|e| e.to_string())?
+                    }
+                    None => synth(&descriptor, *seed),
+                };
                 (descriptor, weights, None)
             }
         };
@@ -203,18 +217,28 @@ fn digest(tokens: &[u32]) -> String {
     Digest::of(&bytes).short()
 }
 
+/// Bytes of a weight that a single-token step reads.
+fn decoded_bytes(weight: &Weight) -> usize {
+    match &weight.storage {
+        Storage::Int4(packed) => packed.packed_bytes(),
+        _ => weight.size_bytes(),
+    }
+}
+
 /// What a single-token step must read at least: every weight that it multiplies with, once, one
 /// row of an embedding that is not also the head, and the cached keys and values at the middle of
 /// the decode.
 fn bytes_per_token(descriptor: &Descriptor, weights: &WeightSet, point: Point) -> u64 {
     use crate::descriptor::RoleName;
-    let head_is_embedding = weights
+    let tied = weights
         .ties()
         .any(|(a, b)| [a, b].contains(&RoleName::LmHead) && [a, b].contains(&RoleName::Embed));
+    // A packed head is a weight of its own.
+    let head_is_embedding = tied && !weights.iter().any(|(role, ..)| role == RoleName::LmHead);
     let stored: usize = weights
         .iter()
         .filter(|(role, ..)| *role != RoleName::Embed || head_is_embedding)
-        .map(|(_, _, w)| w.size_bytes())
+        .map(|(_, _, w)| decoded_bytes(w))
         .sum();
     let context = u64::from(point.prompt_tokens) + u64::from(point.decode_tokens) / 2;
     let cache = descriptor.cache_bytes_per_token() * context;
