@@ -3,6 +3,7 @@
 use super::SequenceError;
 use super::meter::{Charge, Meter};
 use crate::backend::{DeviceModel, LiveState, State, StateTensor};
+use crate::units::mutant;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -97,7 +98,9 @@ impl Sequence {
             target_tokens: len_tokens,
             reason: e.to_string(),
         })?;
-        self.charge.shrink_to(self.state.size_bytes());
+        if !mutant!("truncate_keeps_charge") {
+            self.charge.shrink_to(self.state.size_bytes());
+        }
         Ok(())
     }
 
@@ -137,7 +140,9 @@ impl Sequence {
             let bytes = checkpoint.state.size_bytes();
             self.charge.grow(bytes.saturating_sub(self.charge.bytes()))?;
             self.charge.shrink_to(bytes);
-            self.state = checkpoint.state.fork();
+            if !mutant!("restore_keeps_state") {
+                self.state = checkpoint.state.fork();
+            }
             self.valid = true;
             return Ok(());
         };
@@ -158,7 +163,7 @@ impl Sequence {
     pub fn reset(&mut self) {
         self.state = self.home.model.new_state();
         self.charge.shrink_to(self.state.size_bytes());
-        self.generation += 1;
+        self.generation += u64::from(!mutant!("reset_keeps_checkpoints"));
         self.valid = true;
         self.checkpoint = Weak::new();
     }

@@ -3,6 +3,7 @@
 use super::{Choice, Model, Sampler, Sampling, Session, StepEntry};
 use crate::backend::cpu::LogitsError;
 use crate::engine::{RowOutput, RowWant, SequenceError};
+use crate::units::mutant;
 use std::ops::ControlFlow;
 
 /// What one generation is asked to do.
@@ -308,14 +309,22 @@ impl<'m, 'r> Running<'m, 'r> {
             Err(error) => return ControlFlow::Break(Err(error)),
         };
         self.generated.words_drawn = self.chooser.sampler.words_drawn();
-        if self.request.end_tokens.contains(&choice.id) {
+        let ends = match mutant!("one_end_token") {
+            true => self.request.end_tokens.first() == Some(&choice.id),
+            false => self.request.end_tokens.contains(&choice.id),
+        };
+        if ends {
+            if mutant!("end_token_returned") {
+                self.generated.tokens.push(choice);
+            }
             return self.stop(Stop::EndToken(choice.id));
         }
         self.generated.tokens.push(choice);
         if let ControlFlow::Break(stop) = receiver.token(self.index, &choice) {
             return self.stop(stop);
         }
-        if self.generated.tokens.len() == self.request.budget_tokens {
+        let first_free = usize::from(mutant!("budget_excludes_first"));
+        if self.generated.tokens.len() == self.request.budget_tokens + first_free {
             return self.stop(Stop::Budget);
         }
         self.last = [choice.id];

@@ -2,7 +2,7 @@
 
 use super::{Seed, Temperature, Truncation};
 use crate::backend::cpu::{LogitsError, Softmax64, check_logits, greedy};
-use crate::units::SplitMix64;
+use crate::units::{SplitMix64, mutant};
 
 /// How a request chooses its tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -71,7 +71,11 @@ impl Sampler {
     /// value that is not finite (also among the ids that are never chosen).
     pub fn choose(&mut self, logits: &[f32], log_probs: bool) -> Result<Choice, LogitsError> {
         check_logits(logits, self.vocab)?;
-        let choosable = &logits[..self.choosable_ids];
+        let all = mutant!("padded_ids_choosable");
+        let choosable = if all { logits } else { &logits[..self.choosable_ids] };
+        if mutant!("sampler_word_for_greedy") && self.temperature.is_greedy() {
+            self.rng.next_word();
+        }
         let (id, sampler) = if self.temperature.is_greedy() {
             (greedy(choosable)?, 0.0)
         } else if self.truncation.is_none() {

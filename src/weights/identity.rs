@@ -8,6 +8,7 @@ use super::set::Logical;
 use super::{WeightSet, WeightsSource};
 use crate::descriptor::RoleName;
 use crate::tensor::{Storage, Weight};
+use crate::units::mutant;
 use crate::units::{Canonical, Digest, Hasher};
 use rayon::prelude::*;
 
@@ -103,7 +104,9 @@ fn content_digest(
 /// Weights by role name and layer: an order that does not move when roles are added.
 fn ordered(set: &Logical) -> Vec<(RoleName, Option<usize>, &Weight)> {
     let mut weights: Vec<_> = set.weights.iter().map(|((r, l), w)| (*r, *l, w)).collect();
-    weights.sort_by_key(|(role, layer, _)| (role.as_str(), *layer));
+    if !mutant!("content_in_file_order") {
+        weights.sort_by_key(|(role, layer, _)| (role.as_str(), *layer));
+    }
     weights
 }
 

@@ -47,7 +47,7 @@ pub(super) fn attention_core(
         let s = &mut Scratch::default();
         let (row, head) = (i / shape.heads, i % shape.heads);
         let q = &q[i * shape.head_dim..][..shape.head_dim];
-        let keys = position + row + 1;
+        let keys = (position + row + usize::from(!mutant!("attention_misses_own_key"))).max(1);
         match cache {
             AttentionCache::Bf16(pages) => one_row(isa, q, pages, keys, head, shape, s, out),
             AttentionCache::F32(pages) => one_row(isa, q, pages, keys, head, shape, s, out),
@@ -73,7 +73,10 @@ fn one_row<E: Widen>(
     scratch: &mut Scratch,
     out: &mut [f32],
 ) {
-    let kv_head = head / (shape.heads / shape.kv_heads);
+    let kv_head = match mutant!("attention_wrong_kv_head") {
+        true => head % shape.kv_heads,
+        false => head / (shape.heads / shape.kv_heads),
+    };
     let (mut max, mut total) = (0.0, 0.0);
     scratch.block.resize(shape.head_dim, 0.0);
     for (b, page) in pages.iter().take(keys.div_ceil(BLOCK_TOKENS)).enumerate() {

@@ -12,7 +12,9 @@ use crate::units::mutant;
 pub(super) fn embedding(tokens: &[u32], weight: &Weight, round: bool, out: &mut [f32]) {
     let width = weight.cols;
     for_each_row(out, width, |i, row| {
-        let start = tokens[i] as usize * width;
+        let i = if mutant!("embedding_token_before") { i.saturating_sub(1) } else { i };
+        let next = usize::from(mutant!("embedding_next_id"));
+        let start = (tokens[i] as usize + next) % weight.rows * width;
         match &weight.storage {
             Storage::Bf16(w) => {
                 row.iter_mut().zip(&w[start..]).for_each(|(o, w)| *o = bf16_from_bits(*w));
@@ -35,13 +37,20 @@ pub(super) fn q_gate_split(
     gate: &mut [f32],
 ) {
     let width = heads * head_dim;
-    for_each_row(q, width, |i, row| copy_halves(&x[i * 2 * width..], row, head_dim, 0));
-    for_each_row(gate, width, |i, row| copy_halves(&x[i * 2 * width..], row, head_dim, head_dim));
+    let (first, second) =
+        if mutant!("gate_halves_swapped") { (head_dim, 0) } else { (0, head_dim) };
+    for_each_row(q, width, |i, row| copy_halves(&x[i * 2 * width..], row, head_dim, first));
+    for_each_row(gate, width, |i, row| copy_halves(&x[i * 2 * width..], row, head_dim, second));
 }
 
 fn copy_halves(x: &[f32], row: &mut [f32], head_dim: usize, offset: usize) {
+    let width = row.len();
     for (head, out) in row.chunks_exact_mut(head_dim).enumerate() {
-        out.copy_from_slice(&x[head * 2 * head_dim + offset..][..head_dim]);
+        let start = match mutant!("gate_split_by_row") {
+            true => head * head_dim + offset / head_dim * width,
+            false => head * 2 * head_dim + offset,
+        };
+        out.copy_from_slice(&x[start..][..head_dim]);
     }
 }
 
@@ -69,6 +78,11 @@ fn add_row_body(residual: &mut [f32], x: &[f32], round: bool) {
 
 #[inline(always)]
 fn silu_mul_row_body(gate: &[f32], up: &[f32], round: bool, out: &mut [f32]) {
+    let (gate, up) = if mutant!("silu_mul_swapped") { (up, gate) } else { (gate, up) };
+    if mutant!("silu_mul_sigmoid") {
+        let terms = out.iter_mut().zip(gate).zip(up);
+        return terms.for_each(|((o, g), u)| *o = finish(sigmoid(*g) * u, round));
+    }
     for ((o, g), u) in out.iter_mut().zip(gate).zip(up) {
         *o = finish(silu(*g) * u, round);
     }
@@ -76,17 +90,27 @@ fn silu_mul_row_body(gate: &[f32], up: &[f32], round: bool, out: &mut [f32]) {
 
 #[inline(always)]
 fn gate_row_body(x: &mut [f32], gate: &[f32], round: bool) {
+    if mutant!("output_gate_silu") {
+        return x.iter_mut().zip(gate).for_each(|(x, g)| *x = finish(*x * silu(*g), round));
+    }
     x.iter_mut().zip(gate).for_each(|(x, g)| *x = finish(*x * sigmoid(*g), round));
 }
 
 #[inline(always)]
 fn silu_row_body(x: &mut [f32], round: bool) {
+    let round = round && !mutant!("conv_silu_lost_rounding");
+    if mutant!("conv_silu_sigmoid") {
+        return x.iter_mut().for_each(|x| *x = finish(sigmoid(*x), round));
+    }
     x.iter_mut().for_each(|x| *x = finish(silu(*x), round));
 }
 
 /// residual += x, every row.
 pub(super) fn residual_add(isa: Isa, residual: &mut [f32], x: &[f32], width: usize, round: bool) {
-    for_each_row(residual, width, |i, row| add_row(isa, row, &x[i * width..][..width], round));
+    for_each_row(residual, width, |i, row| {
+        let i = if mutant!("residual_first_row") { 0 } else { i };
+        add_row(isa, row, &x[i * width..][..width], round);
+    });
 }
 
 /// silu(gate) × up, every row.
@@ -111,7 +135,10 @@ pub(super) fn attention_output_gate(
     width: usize,
     round: bool,
 ) {
-    for_each_row(x, width, |i, row| gate_row(isa, row, &gate[i * width..][..width], round));
+    for_each_row(x, width, |i, row| {
+        let i = if mutant!("output_gate_first_row") { 0 } else { i };
+        gate_row(isa, row, &gate[i * width..][..width], round);
+    });
 }
 
 /// silu(x), every row.

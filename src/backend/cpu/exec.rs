@@ -22,6 +22,7 @@ use crate::backend::{
 };
 use crate::descriptor::RoleName;
 use crate::tensor::{Storage, Weight};
+use crate::units::mutant;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -61,6 +62,10 @@ impl<'a> Context<'a> {
     pub(super) fn new(executor: &Executor, tokens: &'a [u32], spans: &'a [Span]) -> Context<'a> {
         let positions: Vec<usize> =
             spans.iter().flat_map(|s| s.position..s.position + s.rows.len()).collect();
+        let positions = match mutant!("rope_restarts_each_step") {
+            true => spans.iter().flat_map(|s| 0..s.rows.len()).collect(),
+            false => positions,
+        };
         let rope = executor.frequencies.as_ref().map(|f| f.table(&positions, executor.round));
         Context { tokens, spans, rope, phases: Phases::default() }
     }
@@ -171,7 +176,8 @@ impl Executor {
                 b.with(out, |out, b| self.product(&weight, b.get(x), context, out, round));
             }
             OpKind::GemmF32 { x, weight, out } => {
-                b.with(out, |out, b| self.product(&weight, b.get(x), context, out, false));
+                let round = round && mutant!("head_rounds_logits");
+                b.with(out, |out, b| self.product(&weight, b.get(x), context, out, round));
             }
             OpKind::ResidualAdd { residual, x } => {
                 let width = b.width(residual);

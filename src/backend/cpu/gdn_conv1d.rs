@@ -31,9 +31,12 @@ pub(super) fn gdn_conv1d(
             let back = if mutant!("conv_off_by_one") { width - tap } else { width - 1 - tap };
             let column = if row >= back {
                 Some(&x[(row - back) * channels..][..channels])
+            } else if mutant!("conv_forgets_history") {
+                None
             } else {
                 history.column((position + row) as isize - back as isize)
             };
+            let tap = if mutant!("conv_taps_reversed") { width - 1 - tap } else { tap };
             if let Some(column) = column {
                 add_product(isa, out, column, &taps[tap * channels..][..channels]);
             }

@@ -181,7 +181,8 @@ fn one_row_body(
     let value_dim = row.v.len();
     let before = if i == 0 { 0.0 } else { decay[i - 1] };
     decay[i] = before + f64::from(row.log_decay);
-    let from_start = exp(decay[i] as f32);
+    let counted = if mutant!("gdn_decay_misses_own_row") { before } else { decay[i] };
+    let from_start = exp(counted as f32);
     let mut since = [0.0f32; GROUP_TOKENS];
     for (l, s) in since[..=i].iter_mut().enumerate() {
         *s = exp((decay[i] - decay[l]) as f32);
@@ -237,7 +238,7 @@ fn commit_body(
     let key_dim = s0.len() / value_dim;
     let rows = decay.len() - usize::from(mutant!("commit_drops_a_row") && !decay.is_empty());
     let total = decay.last().copied().unwrap_or(0.0);
-    let from_start = exp(total as f32);
+    let from_start = if mutant!("commit_undecayed") { 1.0 } else { exp(total as f32) };
     let mut since = [0.0f32; GROUP_TOKENS];
     for (s, g) in since.iter_mut().zip(decay) {
         *s = exp((total - g) as f32);

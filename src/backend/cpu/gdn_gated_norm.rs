@@ -5,11 +5,12 @@
 //! out = round(m · silu(z)); FP32 in between.
 
 use super::isa::multiversion;
-use super::math::silu;
+use super::math::{sigmoid, silu};
 use super::rms_norm::inverse_rms;
 use super::rows::for_each_row;
 use crate::backend::cpu::Isa;
 use crate::tensor::round_bf16;
+use crate::units::mutant;
 
 /// Arithmetic of the gated norm.
 #[derive(Clone, Copy, Debug)]
@@ -45,11 +46,19 @@ multiversion! {
 
 #[inline(always)]
 fn gated_head_body(x: &mut [f32], z: &[f32], norm: GatedNorm<'_>) {
+    if mutant!("gated_norm_gate_first") {
+        x.iter_mut().zip(z).for_each(|(x, z)| *x *= silu(*z));
+    }
     let r = inverse_rms(x, norm.epsilon);
     let round = |v: f32, when: bool| if when { round_bf16(v) } else { v };
     for ((x, z), w) in x.iter_mut().zip(z).zip(norm.weight) {
         let n = round(*x * r, norm.round);
         let m = round(n * w, norm.round && norm.weight_is_bf16);
-        *x = round(m * silu(*z), norm.round);
+        let gate = match (mutant!("gated_norm_gate_first"), mutant!("gated_norm_sigmoid")) {
+            (true, _) => 1.0,
+            (_, true) => sigmoid(*z),
+            _ => silu(*z),
+        };
+        *x = round(m * gate, norm.round);
     }
 }

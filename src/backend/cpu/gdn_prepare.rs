@@ -13,6 +13,7 @@ use super::rows::for_each_row;
 use crate::backend::cpu::Isa;
 use crate::descriptor::GatedDeltaNet;
 use crate::tensor::{exp64, ln64, round_bf16};
+use crate::units::mutant;
 
 /// Lower clamp of the log decay.
 pub const LEAST_LOG_DECAY: f32 = -1e4;
@@ -48,7 +49,8 @@ pub(super) fn gdn_prepare(
     for (part, offset) in [(out.q, 0), (out.k, keys)] {
         for_each_row(part, keys, |row, part| {
             part.copy_from_slice(&qkv[row * channels + offset..][..keys]);
-            part.chunks_exact_mut(dims.key_dim).for_each(|head| unit(isa, head, round));
+            let width = if mutant!("gdn_norm_over_heads") { keys } else { dims.key_dim };
+            part.chunks_exact_mut(width).for_each(|head| unit(isa, head, round));
         });
     }
     for_each_row(out.v, values, |row, part| {
@@ -56,7 +58,8 @@ pub(super) fn gdn_prepare(
     });
     for (i, (g, beta)) in out.log_decay.iter_mut().zip(out.beta).enumerate() {
         let head = i % dims.value_heads;
-        *g = log_decay(a[i] + dt_bias[head], a_log[head]);
+        let bias = if mutant!("gdn_decay_bias_dropped") { 0.0 } else { dt_bias[head] };
+        *g = log_decay(a[i] + bias, a_log[head]);
         *beta = sigmoid(b[i]);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::gdn_core::materialise;
 use crate::backend::{GdnSpec, LiveState, StateTensor, TruncateError};
+use crate::units::mutant;
 use std::sync::Arc;
 
 /// Tokens of one group, aligned to absolute positions.
@@ -79,14 +80,18 @@ impl GdnState {
         let count = rows.len() / channels;
         let conv = Arc::make_mut(&mut self.conv);
         let first = count.saturating_sub(ring);
+        let late = usize::from(mutant!("conv_ring_late"));
         for (i, row) in rows.chunks_exact(channels).enumerate().skip(first) {
-            conv[(position + i) % ring * channels..][..channels].copy_from_slice(row);
+            conv[(position + i + late) % ring * channels..][..channels].copy_from_slice(row);
         }
         self.oldest_column = self.oldest_column.max((position + count).saturating_sub(ring));
     }
 
     /// Whether the state at `len_tokens` can be had without replay.
     pub(super) fn can_truncate(&self, len_tokens: usize) -> Result<(), TruncateError> {
+        if mutant!("truncate_past_boundary") {
+            return Ok(());
+        }
         let boundary = self.oldest_group * GROUP_TOKENS;
         if len_tokens < boundary {
             return Err(TruncateError::PastBoundary { oldest_tokens: boundary });

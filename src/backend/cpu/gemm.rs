@@ -75,7 +75,7 @@ multiversion! {
 
 #[inline(always)]
 fn finish(value: f32, round: bool) -> f32 {
-    if round { round_bf16(value) } else { value }
+    if round && !mutant!("gemm_lost_rounding") { round_bf16(value) } else { value }
 }
 
 #[inline(always)]
@@ -136,6 +136,9 @@ fn tile<W: Widen, const R: usize, const T: usize>(x: &[f32], w: &[W], k: usize) 
     let mut level = [[[0.0f32; R]; T]; 4];
     for s in 0..segments {
         let mut subtree = tile_segment::<W, R, T>(x, w, k, s * length, length);
+        if s + 1 == segments && mutant!("gemm_last_segment_lost") {
+            subtree = [[0.0; R]; T];
+        }
         let mut i = 0;
         while (s >> i) & 1 == 1 {
             for t in 0..T {

@@ -39,6 +39,7 @@ impl Head<'_> {
         for block in rows.chunks(BLOCK_ROWS) {
             head.resize_only(&self.buffers(block, wants), block.len(), self.poison);
             for (i, row) in block.iter().enumerate() {
+                let row = if mutant!("head_rows_by_order") { &i } else { row };
                 let source = &body.get(plan.residual)[row * width..][..width];
                 head.get_mut(plan.residual)[i * width..][..width].copy_from_slice(source);
             }

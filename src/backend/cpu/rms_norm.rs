@@ -52,8 +52,15 @@ pub(super) fn residual_norm(
 /// Normalises every head of every row of `x`, in place; `width` is that of a row.
 pub(super) fn per_head_norm(isa: Isa, x: &mut [f32], width: usize, norm: Norm<'_>) {
     let head_dim = norm.weight.len();
+    let heads = width / head_dim - usize::from(mutant!("head_norm_skips_last"));
+    let style = match (mutant!("head_norm_other_style"), norm.style) {
+        (true, NormStyle::Plain) => NormStyle::OnePlus,
+        (true, NormStyle::OnePlus) => NormStyle::Plain,
+        (false, style) => style,
+    };
+    let norm = Norm { style, ..norm };
     for_each_row(x, width, |_, row| {
-        row.chunks_exact_mut(head_dim).for_each(|head| norm_row(isa, head, norm));
+        row.chunks_exact_mut(head_dim).take(heads).for_each(|head| norm_row(isa, head, norm));
     });
 }
 
@@ -68,7 +75,9 @@ fn norm_row_body(row: &mut [f32], norm: Norm<'_>) {
     match norm.style {
         NormStyle::Plain => {
             for (x, w) in row.iter_mut().zip(norm.weight) {
-                *x = round(round(*x * r) * w);
+                let normed = *x * r;
+                let normed = if mutant!("norm_lost_rounding") { normed } else { round(normed) };
+                *x = round(normed * w);
             }
         }
         NormStyle::OnePlus => {
@@ -83,5 +92,6 @@ fn norm_row_body(row: &mut [f32], norm: Norm<'_>) {
 /// 1 / sqrt(mean x² + ε).
 #[inline(always)]
 pub(super) fn inverse_rms(x: &[f32], epsilon: f32) -> f32 {
+    let epsilon = if mutant!("norm_epsilon_dropped") { 0.0 } else { epsilon };
     1.0 / (dot(x, x) / x.len() as f32 + epsilon).sqrt()
 }

@@ -30,7 +30,12 @@ impl Frequencies {
                 scale(exp64(-exponent * ln_theta) as f32, &rope.scaling)
             })
             .collect();
-        Frequencies { convention: rope.convention, inverse }
+        let convention = match (mutant!("rope_other_pairs"), rope.convention) {
+            (true, RopeConvention::HalfSplit) => RopeConvention::Interleaved,
+            (true, RopeConvention::Interleaved) => RopeConvention::HalfSplit,
+            (false, convention) => convention,
+        };
+        Frequencies { convention, inverse }
     }
 
     /// Cosines and sines of some positions.
@@ -53,6 +58,7 @@ impl Frequencies {
 fn scale(inverse: f32, scaling: &RopeScaling) -> f32 {
     match scaling {
         RopeScaling::None {} => inverse,
+        RopeScaling::Llama3 { .. } if mutant!("rope_scaling_ignored") => inverse,
         RopeScaling::Llama3 {
             factor,
             low_freq_factor,

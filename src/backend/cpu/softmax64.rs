@@ -89,7 +89,11 @@ impl<'a> Softmax64<'a> {
         let start = block * SOFTMAX_BLOCK_IDS;
         let logits = &self.logits[start..self.logits.len().min(start + SOFTMAX_BLOCK_IDS)];
         for (weight, z) in weights.iter_mut().zip(logits) {
-            *weight = exp64((f64::from(*z) - self.max) / self.temperature);
+            let a = match mutant!("sampler_temperature_inverted") {
+                true => (f64::from(*z) - self.max) * self.temperature,
+                false => (f64::from(*z) - self.max) / self.temperature,
+            };
+            *weight = exp64(a);
         }
         &weights[..logits.len()]
     }
@@ -114,7 +118,15 @@ impl<'a> Softmax64<'a> {
     /// [`LogitsError::IdOutOfRange`].
     pub fn log_prob(&self, id: u32) -> Result<f64, LogitsError> {
         match self.logits.get(id as usize) {
-            Some(z) => Ok((f64::from(*z) - self.max) / self.temperature - ln64(self.total())),
+            Some(z) => {
+                let before = self.sums.len().checked_sub(2).map(|block| self.sums[block]);
+                let total = match before {
+                    Some(before) if mutant!("log_softmax_last_block_lost") => before,
+                    _ => self.total(),
+                };
+                let max = if mutant!("log_softmax_max_kept") { 0.0 } else { self.max };
+                Ok((f64::from(*z) - max) / self.temperature - ln64(total))
+            }
             None => Err(LogitsError::IdOutOfRange { id, len: self.logits.len() }),
         }
     }
@@ -136,6 +148,7 @@ impl<'a> Softmax64<'a> {
                     false => before + sum > r,
                 };
                 if *weight > 0.0 && reached {
+                    let block = if mutant!("sampler_block_offset") { 0 } else { block };
                     return (block * SOFTMAX_BLOCK_IDS + j) as u32;
                 }
             }

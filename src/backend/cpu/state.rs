@@ -43,7 +43,9 @@ impl State for CpuState {
         for cache in &mut self.attention {
             cache.truncate(len_tokens);
         }
-        self.len = len_tokens;
+        if !mutant!("truncate_keeps_length") {
+            self.len = len_tokens;
+        }
         Ok(())
     }
 
@@ -163,11 +165,17 @@ fn write<E: Widen + Default>(
             pages.push(Page::new(spec));
         }
         let token = if mutant!("kv_write_wrong_slot") { token & !1 } else { token };
+        if mutant!("kv_write_skips_page_start") && token == 0 && page > 0 {
+            continue;
+        }
         let page = &mut pages[page];
         let head_dim = page.head_dim;
-        for (side, x) in [(&mut page.k, k), (&mut page.v, v)] {
+        let reversed = [false, mutant!("kv_write_heads_reversed")];
+        for ((side, x), reversed) in [(&mut page.k, k), (&mut page.v, v)].into_iter().zip(reversed)
+        {
             let side = Arc::make_mut(side);
             for (head, x) in x.chunks_exact(head_dim).enumerate() {
+                let head = if reversed { spec.kv_heads - 1 - head } else { head };
                 let at = (head * BLOCK_TOKENS + token) * head_dim;
                 side[at..at + head_dim].iter_mut().zip(x).for_each(|(e, x)| *e = narrow(*x));
             }

@@ -3,10 +3,15 @@
 use super::table::{Table, count, cut};
 use super::{Console, Failure};
 use crate::cli::{OrExit, Tone};
-use crate::harness::mutate::{Mutation, Subject, baseline, build, survey};
+use crate::harness::mutate::{
+    Baseline, Mutation, SURVEY_VERSION, Subject, Survey, SurveyKind, SurveyRecord, baseline, build,
+    store, survey as one_defect,
+};
+use crate::harness::records::MachineRecord;
+use crate::harness::report::write_report;
 use crate::harness::{glob_matches, project_root};
-use crate::units::{Exit, MUTANTS, Mutant};
-use std::path::PathBuf;
+use crate::units::{Exit, MUTANTS, Mutant, utc_now};
+use std::path::{Path, PathBuf};
 
 /// Which defects to plant
 #[derive(Debug, clap::Args)]
@@ -17,8 +22,10 @@ Examples:
   assay gates mutate --list         the switches, their regions and what each breaks
   assay gates mutate --all-gates    every gate against every switch
 
-Builds the feature `mutants` in target/mutants (cargo is needed), then runs the gates with one
-switch on at a time until a trial fails. Exit code 1 if a defect survives.")]
+Builds the feature `mutants` once (cargo is needed), checks that the gates pass with every switch
+off, then runs the gates with one switch on at a time until a trial fails: those tagged with the
+switch's region first, then all. The survey is recorded in results/RUN-ID-mutants with a page that
+`assay report render` can commit. Exit code 1 if a defect survives.")]
 pub(super) struct Args {
     /// Names or globs of switches
     #[arg(value_name = "SWITCH")]
@@ -32,6 +39,9 @@ pub(super) struct Args {
     /// Use this binary, built with the feature `mutants`, instead of building one
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
+    /// Where the folder with the record and its page is made
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    out: PathBuf,
 }
 
 /// Runs the survey.
@@ -62,20 +72,41 @@ pub(super) fn run(args: &Args, console: &Console) -> Result<Exit, Failure> {
     };
     let subject = Subject { root, program, all_gates: args.all_gates };
     console.note("checking that the gates pass with every switch off …");
-    baseline(&subject).or_exit(Exit::Fail)?;
-    let mut survivors = Vec::new();
-    let mut rows = Vec::new();
-    for mutant in &mutants {
-        let mutation = survey(&subject, mutant).or_exit(Exit::Internal)?;
-        let killed_by = mutation.killed_by.as_deref().unwrap_or("survived");
-        console.note(&cut(&format!("{}: {killed_by}", mutant.name), console.width()));
-        if mutation.killed_by.is_none() {
-            survivors.push(**mutant);
-        }
-        rows.push(mutation);
+    let started = utc_now();
+    let baseline = baseline(&subject).or_exit(Exit::Fail)?;
+    let mut survey = Survey { run: record(started, baseline), mutations: Vec::new() };
+    for (i, mutant) in mutants.iter().enumerate() {
+        let mutation = one_defect(&subject, mutant).or_exit(Exit::Internal)?;
+        let killed_by = mutation.killed_by.as_ref().map_or("survived", |k| k.trial.as_str());
+        let line = format!("[{}/{}] {}: {killed_by}", i + 1, mutants.len(), mutant.name);
+        console.note(&cut(&line, console.width()));
+        survey.mutations.push(mutation);
+        store(&survey, &args.out).or_exit(Exit::Io)?;
     }
-    print(&rows, &survivors, console)?;
-    Ok(if survivors.is_empty() { Exit::Success } else { Exit::Fail })
+    survey.run.finished = Some(utc_now());
+    let folder = store(&survey, &args.out).or_exit(Exit::Io)?;
+    let page = write_report(&folder).or_exit(Exit::Io)?;
+    print(&survey, &page, console)?;
+    let survived = survey.survivors().count();
+    Ok(if survived == 0 { Exit::Success } else { Exit::Fail })
+}
+
+fn record(started: String, baseline: Baseline) -> SurveyRecord {
+    let stamp = started.chars().filter(char::is_ascii_alphanumeric).collect::<String>();
+    SurveyRecord {
+        schema_version: SURVEY_VERSION,
+        kind: SurveyKind::MutationSurvey,
+        run_id: format!("{}-mutants", stamp.to_ascii_lowercase()),
+        command: std::env::args().collect(),
+        started,
+        finished: None,
+        build: baseline.build,
+        machine: MachineRecord::current(),
+        gates: baseline.gates,
+        baseline_trials: baseline.trials,
+        baseline_ms: baseline.duration_ms,
+        switches: MUTANTS.len() as u64,
+    }
 }
 
 fn list(mutants: &[&Mutant], console: &Console) -> Result<Exit, Failure> {
@@ -99,37 +130,32 @@ fn list(mutants: &[&Mutant], console: &Console) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-fn print(rows: &[Mutation], survivors: &[Mutant], console: &Console) -> Result<(), Failure> {
-    let killed = rows.len() - survivors.len();
+fn print(survey: &Survey, page: &Path, console: &Console) -> Result<(), Failure> {
+    let (killed, of) = (survey.killed(), survey.mutations.len() as u64);
     if console.json() {
-        let survivors: Vec<_> = survivors
-            .iter()
-            .map(
-                |m| serde_json::json!({ "switch": m.name, "region": m.region, "defect": m.defect }),
-            )
-            .collect();
+        let survivors: Vec<_> = survey.survivors().collect();
         console.product_json(&serde_json::json!({
-            "killed": killed, "of": rows.len(), "mutants": rows, "survivors": survivors,
+            "killed": killed, "of": of, "by_region": survey.by_region(),
+            "mutants": survey.mutations, "survivors": survivors, "report": page,
         }))?;
         return Ok(());
     }
     let mut table = Table::new(&["switch", "region", "trials", "killed by"], &[2]);
-    for row in rows {
+    for row in &survey.mutations {
         table.row(vec![
             row.switch.clone(),
             row.region.clone(),
             row.trials.to_string(),
-            row.killed_by.clone().unwrap_or_else(|| "SURVIVED".into()),
+            row.killed_by.as_ref().map_or_else(|| "SURVIVED".into(), |k| k.trial.clone()),
         ]);
     }
     let mut text = table.lines(console.width()).join("\n");
-    text.push_str(&format!("\n\n{killed} of {} killed", count(rows.len() as u64, "defect")));
-    for mutant in survivors {
-        text.push_str(&format!(
-            "\nsurvivor in {}: {} ({})",
-            mutant.region, mutant.name, mutant.defect
-        ));
+    text.push_str(&format!("\n\n{killed} of {} killed", count(of, "defect")));
+    for mutant in survey.survivors() {
+        let Mutation { region, switch, defect, .. } = mutant;
+        text.push_str(&format!("\nsurvivor in {region}: {switch} ({defect})"));
     }
-    console.product(&(text + "\n"))?;
+    text.push_str(&format!("\nreport: {}\n", page.display()));
+    console.product(&text)?;
     Ok(())
 }

@@ -12,7 +12,7 @@ use crate::backend::cpu::{
 use crate::backend::{Binding, Fusion, OpKind, Policy, Region};
 use crate::descriptor::Descriptor;
 use crate::engine::lower::lower;
-use crate::units::{Canonical, Digest};
+use crate::units::{Canonical, Digest, mutant};
 use crate::weights::Artifact;
 
 /// Everything that decides which bits come out, apart from model, weights and tokens.
@@ -63,10 +63,17 @@ impl NumericalPolicy {
         });
         NumericalPolicy {
             policy,
-            bindings: policy_bindings(policy, isa),
+            bindings: match mutant!("manifest_bindings_of_default") {
+                true => policy_bindings(Policy::Reference, isa),
+                false => policy_bindings(policy, isa),
+            },
             norm_epsilon: norm_epsilon.unwrap_or(descriptor.norm_epsilon as f32),
             l2_epsilon: L2_EPSILON,
-            rope_theta: plan.rope.as_ref().map(|rope| rope.theta as f32),
+            rope_theta: plan
+                .rope
+                .as_ref()
+                .map(|rope| rope.theta as f32)
+                .filter(|_| !mutant!("manifest_theta_omitted")),
             group_tokens: GROUP_TOKENS,
             block_tokens: BLOCK_TOKENS,
             fusions: Vec::new(),

@@ -2,7 +2,7 @@
 
 use super::NOT_APPLICABLE;
 use crate::tensor::{INT4_FORMAT, INT4_VERSION};
-use crate::units::Canonical;
+use crate::units::{Canonical, mutant};
 use crate::weights::{Artifact, WeightsSource};
 
 /// Fields of `weights_source`.
@@ -21,7 +21,7 @@ pub fn source_fields(source: &WeightsSource) -> Canonical {
             Canonical::object([
                 ("name", Canonical::from(generator.as_str())),
                 ("version", (*version).into()),
-                ("seed", (*seed).into()),
+                ("seed", if mutant!("manifest_seed_omitted") { 0 } else { *seed }.into()),
             ]),
         ),
     };

@@ -1,5 +1,6 @@
 //! How the text of a token is written in the vocabulary.
 
+use crate::units::mutant;
 use serde_json::Value;
 
 /// How token strings stand for text.
@@ -89,6 +90,7 @@ fn byte_of_char(c: char) -> Option<u8> {
     match code {
         0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff => Some(code as u8),
         0x100..=0x120 => Some((code - 0x100) as u8),
+        0x121..=0x142 if mutant!("byte_table_shifted") => Some((code - 0x121 + 0x80) as u8),
         0x121..=0x142 => Some((code - 0x121 + 0x7f) as u8),
         0x143 => Some(0xad),
         _ => None,

@@ -2,6 +2,7 @@
 
 use super::decoder::Piece;
 use super::{TextTokenizer, TokenizerError};
+use crate::units::mutant;
 
 /// Turns the ids of a sequence into text as soon as characters are complete.
 ///
@@ -34,13 +35,14 @@ impl<'a> TextStream<'a> {
     /// [`TokenizerError::UnknownId`]; the stream is unchanged.
     pub fn push(&mut self, id: u32) -> Result<String, TokenizerError> {
         let piece = self.tokenizer.piece(id)?;
-        if !self.show_control && self.tokenizer.is_control(id) {
+        let shown = self.show_control || mutant!("stream_shows_control");
+        if !shown && self.tokenizer.is_control(id) {
             return Ok(String::new());
         }
         let text = match piece {
             Piece::Bytes(bytes) => {
                 self.pending.extend(bytes);
-                self.complete()
+                if mutant!("stream_splits_characters") { self.flush() } else { self.complete() }
             }
             Piece::Text(text) => self.flush() + &text,
         };

@@ -2,6 +2,7 @@
 
 use super::decoder::{Decoder, Piece};
 use super::{TextStream, TokenizerError};
+use crate::units::mutant;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -68,7 +69,7 @@ impl TextTokenizer {
         let mut literal = Tokenizer::from_bytes(&bytes).map_err(|e| malformed(e.to_string()))?;
         literal.with_padding(None);
         literal.with_truncation(None).map_err(|e| malformed(e.to_string()))?;
-        literal.set_encode_special_tokens(true);
+        literal.set_encode_special_tokens(!mutant!("control_text_is_control"));
         let decoder = serde_json::to_value(literal.get_decoder())
             .map_err(|e| malformed(e.to_string()))
             .map(|value| Decoder::parse(&value))?
@@ -123,7 +124,7 @@ impl TextTokenizer {
         };
         let encoding =
             tokenizer.encode(text, true).map_err(|e| TokenizerError::Encode(e.to_string()))?;
-        if control == ControlTokens::AsText {
+        if control == ControlTokens::AsText && !mutant!("control_text_is_control") {
             // The mask marks what the checkpoint put around the text; the rest came out of it.
             let from_text = encoding.get_ids().iter().zip(encoding.get_special_tokens_mask());
             for (id, mask) in from_text {

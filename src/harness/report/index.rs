@@ -65,6 +65,23 @@ pub(super) fn render_index(entries: &[Entry]) -> String {
                         .into(),
                 );
             }
+            Record::Survey(survey) => {
+                let (killed, of) = (survey.killed(), survey.mutations.len() as u64);
+                let class = if killed == of { "pass" } else { "measured" };
+                runs.push(
+                    element("tr")
+                        .with(element("td").with(tag(class, "mutants")))
+                        .with(element("td").with(link(entry, &entry.name)))
+                        .with(number(format!("{} of {} killed", killed, format::count(of))))
+                        .with(number(format!("{} survived", of - killed)))
+                        .with(number(""))
+                        .with(
+                            element("td")
+                                .with(survey.run.started.get(..10).unwrap_or(&survey.run.started)),
+                        )
+                        .into(),
+                );
+            }
             Record::Gates(run) => {
                 let summary = summarise(run);
                 let class =

@@ -11,7 +11,9 @@ mod index;
 mod page;
 mod plot;
 mod store;
+mod survey;
 
 pub use decision::render_decision;
 pub use gates::render_gate_run;
 pub use store::{Checked, ReportError, check_reports, render_report, write_report};
+pub use survey::render_survey;

@@ -1,7 +1,8 @@
 //! Report folders: `record.json` and the page rendered from it.
 
 use super::index::{Entry, render_index};
-use super::{render_decision, render_gate_run};
+use super::{render_decision, render_gate_run, render_survey};
+use crate::harness::mutate::Survey;
 use crate::harness::records::{GateRun, RecordError, RunRecord, TrialRecord, load};
 use crate::harness::scenario::{ScenarioRun, load_scenario_run};
 use serde::{Deserialize, Serialize};
@@ -32,6 +33,7 @@ pub enum ReportError {
 pub(super) enum Record {
     Decision(Box<ScenarioRun>),
     Gates(Box<GateRun>),
+    Survey(Box<Survey>),
 }
 
 /// `record.json` of a gate run.
@@ -68,6 +70,7 @@ impl Record {
         let kind = value.get("run").and_then(|r| r.get("kind")).and_then(Value::as_str);
         Ok(match kind {
             Some("scenario_run") => Record::Decision(Box::new(content(path, text)?)),
+            Some("mutation_survey") => Record::Survey(Box::new(content(path, text)?)),
             _ => {
                 let GateRunFile { run, trials } = content(path, text)?;
                 Record::Gates(Box::new(GateRun::from_parts(run, trials)))
@@ -95,6 +98,7 @@ impl Record {
         match self {
             Record::Decision(run) => lines(&run.run, "lines", &run.lines),
             Record::Gates(run) => lines(&run.run, "trials", &run.trials),
+            Record::Survey(survey) => lines(&survey.run, "mutations", &survey.mutations),
         }
     }
 
@@ -102,6 +106,7 @@ impl Record {
         match self {
             Record::Decision(run) => render_decision(run),
             Record::Gates(run) => render_gate_run(run),
+            Record::Survey(survey) => render_survey(survey),
         }
     }
 }
