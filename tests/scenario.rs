@@ -3,8 +3,9 @@
 use assay::backend::DeviceKind;
 use assay::harness::report::{check_reports, render_report, write_report};
 use assay::harness::scenario::{
-    Decision, Line, RunEnd, RunError, RunRequest, ScenarioFile, ScenarioRun, StoredRun, Watch,
-    WorkerCommand, load_scenario_run, model_source, run_scenario,
+    Campaign, CampaignEnd, CampaignWatch, Decision, ErrorRateSpec, Line, RunEnd, RunError,
+    RunRequest, ScenarioFile, ScenarioRun, StoredRun, Watch, WorkerCommand, load_scenario_run,
+    model_source, resolve_build, run_campaign, run_scenario,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -60,21 +61,7 @@ fn run(
     earlier: Option<StoredRun>,
     stop_after: usize,
 ) -> Result<RunEnd, RunError> {
-    let request = RunRequest {
-        file,
-        device: DeviceKind::Cpu,
-        model: model_source(file, DeviceKind::Cpu, &BTreeMap::new()).unwrap(),
-        recorded_path: "tests/tiny.yaml".into(),
-        set: BTreeMap::new(),
-        gates: Vec::new(),
-        command: vec!["assay".into()],
-        out,
-        worker: WorkerCommand {
-            program: env!("CARGO_BIN_EXE_assay").into(),
-            arguments: vec!["scenario".into(), "worker".into()],
-        },
-    };
-    run_scenario(&request, earlier, &mut StopAfter(stop_after))
+    run_scenario(&request(file, out), earlier, &mut StopAfter(stop_after))
 }
 
 fn decided(end: Result<RunEnd, RunError>) -> (PathBuf, ScenarioRun) {
@@ -168,4 +155,141 @@ fn a_worker_that_fails_names_its_arm() {
     let file = scenario(&[("fixtures/llama", "fixtures")]);
     let message = run(&file, out.path(), None, usize::MAX).unwrap_err().to_string();
     assert!(message.contains("arm `baseline`") && message.contains("fixtures"), "{message}");
+}
+
+/// A request for the tiny scenario, to be changed.
+fn request<'a>(file: &'a ScenarioFile, out: &'a Path) -> RunRequest<'a> {
+    RunRequest {
+        file,
+        device: DeviceKind::Cpu,
+        model: model_source(file, DeviceKind::Cpu, &BTreeMap::new()).unwrap(),
+        recorded_path: "tests/tiny.yaml".into(),
+        set: BTreeMap::new(),
+        gates: Vec::new(),
+        command: vec!["assay".into()],
+        out,
+        worker: WorkerCommand {
+            program: env!("CARGO_BIN_EXE_assay").into(),
+            arguments: vec!["scenario".into(), "worker".into()],
+        },
+        builds: BTreeMap::new(),
+        beside: BTreeMap::new(),
+        model_digest: None,
+        vocab: 512,
+        error_rates: None,
+        part: None,
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_live_peer_stands_beside_and_a_broken_one_ends_nothing_but_itself() {
+    let out = tempfile::tempdir().unwrap();
+    // Honest in all but its weights, which it does not declare; the other dies at its third forward.
+    let peer = |at_forward: &str| {
+        format!(
+            r#"{{ command: [sh, -c, "while read -r line; do case $line in *load*) echo '{{\"reply\":\"loaded\",\"protocol\":1,\"name\":\"shell\",\"output\":\"tokens\"}}';; *forward*) n=$((n+1)); {at_forward} sleep 0.1; echo '{{\"reply\":\"forwarded\",\"prefill_ms\":40,\"decode_ms\":60,\"prompt_tokens\":4,\"decode_tokens\":3,\"tokens\":[1,2,3,4]}}';; *) exit;; esac; done"] }}"#
+        )
+    };
+    let arms = format!(
+        "candidate: {{ policy: reference, threads: 1 }}\n  honest: {}\n  broken: {}",
+        peer(""),
+        peer("[ $n -gt 2 ] && exit 3;")
+    );
+    let file = scenario(&[("candidate: { policy: reference, threads: 1 }", &arms)]);
+    let end = run_scenario(&request(&file, out.path()), None, &mut StopAfter(usize::MAX));
+    let (folder, run) = decided(end);
+    assert_eq!(run.run.plan.peers, ["broken", "honest"]);
+    let problem = run.run.peers["broken"].problem.as_deref().unwrap_or_default();
+    assert!(problem.contains("ended"), "{problem}");
+    let of = |arm: &str| {
+        let quads = run.lines.iter().filter(|l| matches!(l, Line::Quad(q) if q.arm == arm));
+        quads.count()
+    };
+    assert!(of("candidate") >= 12 && of("broken") < of("candidate"));
+    // A busy machine may hold the honest one up for longer than its account allows.
+    if run.run.peers["honest"].problem.is_none() {
+        assert!(of("honest") >= 12);
+        assert!(run.peer_ratios("honest").is_err(), "no declared weights, no ratio");
+    }
+    assert!(run.verdict().comparisons.iter().all(|c| c.arm == "candidate"));
+    assert!(write_report(&folder).unwrap().is_file());
+}
+
+#[test]
+fn a_binary_given_by_path_is_an_arm_like_any_other() {
+    let out = tempfile::tempdir().unwrap();
+    let program = env!("CARGO_BIN_EXE_assay");
+    let arm = format!("candidate: {{ policy: reference, threads: 1, build: {program} }}");
+    let file = scenario(&[
+        ("candidate: { policy: reference, threads: 1 }", &arm),
+        ("[numerical_policy]", "[numerical_policy, build]"),
+    ]);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let build = resolve_build("candidate", program, &file.path, root, &|_| {}).unwrap();
+    assert_eq!(build.revision, None);
+    let mut request = request(&file, out.path());
+    request.builds.insert("candidate".into(), build);
+    let (_, run) = decided(run_scenario(&request, None, &mut StopAfter(usize::MAX)));
+    assert!(run.run.refusals.is_empty(), "{:?}", run.run.refusals);
+    // A build that does not exist is named.
+    let error = resolve_build("old", "no-such-revision", &file.path, root, &|_| {}).unwrap_err();
+    assert!(error.to_string().contains("arm `old`: `no-such-revision` is neither a file"));
+}
+
+#[test]
+fn an_injected_slowdown_slows_by_its_share() {
+    let out = tempfile::tempdir().unwrap();
+    let file = scenario(&[
+        ("candidate: { policy: reference,", "candidate: { policy: f32, slowdown_ratio: 0.5,"),
+        ("lower_bound_at_least: 0.2", "lower_bound_at_least: 0.9"),
+    ]);
+    let (_, run) = decided(run(&file, out.path(), None, usize::MAX));
+    let verdict = run.verdict();
+    let ratio = verdict.comparisons[0].estimate.log_ratio.exp();
+    // Half the speed, whatever else the machine is doing.
+    assert!((0.3..0.7).contains(&ratio), "{ratio}");
+    assert_eq!(run.run.arms["candidate"].slowdown_ratio, Some(0.5));
+}
+
+impl CampaignWatch for StopAfter {
+    fn part(&mut self, _: &str, _: usize, _: usize) {}
+}
+
+#[test]
+fn a_campaign_is_stopped_and_goes_on() {
+    let out = tempfile::tempdir().unwrap();
+    let same = "candidate: { policy: f32, threads: 1 }";
+    let file = scenario(&[("candidate: { policy: reference, threads: 1 }", same)]);
+    // Smaller than a file may ask for: too short for rates, long enough to be stopped in.
+    let spec = ErrorRateSpec {
+        series_quads: 12,
+        pseudo_runs: 1000,
+        real_runs: 1,
+        quads: vec![9],
+        launches: 3,
+        slowdown_ratio: 0.02,
+        at_most: 0.01,
+        missed_at_most: 0.05,
+    };
+    let mut campaign = Campaign { request: request(&file, out.path()), spec: &spec, resume: None };
+    let folder = match run_campaign(&campaign, &mut StopAfter(5)).unwrap() {
+        CampaignEnd::Stopped { folder } => folder,
+        CampaignEnd::Complete { .. } => panic!("complete although it was stopped"),
+    };
+    let begun = load_scenario_run(&folder.join("series.partial")).unwrap().content.lines;
+    campaign.resume = Some(folder.clone());
+    let (done, run) = match run_campaign(&campaign, &mut StopAfter(usize::MAX)).unwrap() {
+        CampaignEnd::Complete { folder, run } => (folder, run),
+        CampaignEnd::Stopped { .. } => panic!("stopped although nobody asked"),
+    };
+    assert!(!folder.exists() && done.join("record.json").is_file());
+    let series: Vec<&Line> =
+        run.lines.iter().filter(|l| l.of == "series").map(|l| &l.line).collect();
+    assert!(begun.iter().zip(&series).all(|(a, b)| a == *b) && series.len() > begun.len());
+    for part in ["real-001", "slowed-001"] {
+        assert!(run.lines.iter().any(|l| l.of == part), "{part}");
+    }
+    assert!(run.errors().unwrap_err().contains("at least 400 quads"));
+    assert!(write_report(&done).unwrap().is_file());
 }

@@ -29,6 +29,8 @@ enum Command {
     Lint(list::LintArgs),
     /// Measure scenarios and decide
     Run(Box<super::run::Args>),
+    /// Establish how often the harness errs on this machine
+    ErrorRates(super::error_rates::Args),
     /// One arm of a running scenario (started by `run`)
     #[command(hide = true)]
     Worker,
@@ -41,6 +43,7 @@ pub(in crate::cli) fn run(args: Args, console: &Console) -> Result<Exit, Failure
         Command::Show(args) => show::run(&args, console),
         Command::Lint(args) => list::lint(&args, console),
         Command::Run(args) => super::run::run(*args, console),
+        Command::ErrorRates(args) => super::error_rates::run(args, console),
         Command::Worker => worker::run(),
     }
 }

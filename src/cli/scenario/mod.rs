@@ -1,6 +1,7 @@
 //! `assay scenario`: list, show, lint, run.
 
 mod command;
+mod error_rates;
 mod list;
 mod run;
 mod show;

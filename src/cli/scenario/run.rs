@@ -5,8 +5,10 @@ use super::super::{Console, Failure, OrExit};
 use crate::backend::DeviceKind;
 use crate::harness::report::write_report;
 use crate::harness::scenario::{
-    Decision, GateEvidence, GateState, RunEnd, RunError, RunRequest, ScenarioFile, ScenarioRun,
-    StoredRun, Watch, WorkerCommand, gate_state, load_scenario_run, model_source, run_scenario,
+    ArmKind, CampaignWatch, Decision, GateEvidence, GateState, ModelSource, RunEnd, RunError,
+    RunRequest, ScenarioFile, ScenarioRun, StoredRun, Watch, WorkerCommand,
+    established as known_rates, folder_digest, gate_state, load_scenario_run, model_source,
+    read_recorded, resolve_build, run_scenario,
 };
 use crate::units::Exit;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -45,7 +47,7 @@ pub(super) struct Args {
     out: PathBuf,
 }
 
-fn key_value(text: &str) -> Result<(String, String), String> {
+pub(super) fn key_value(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some(("model", value)) if !value.is_empty() => Ok(("model".into(), value.into())),
         Some((key, _)) if key != "model" => {
@@ -90,18 +92,83 @@ fn one(
     stop: &Arc<AtomicBool>,
     console: &Console,
 ) -> Result<Exit, Failure> {
+    let gates = earlier.as_ref().map(|stored| stored.content.run.gates.clone());
+    let request = request(file, set, out, gates, console)?;
+    let mut watch = Progress { bar: bar(console), stop: stop.clone(), part: String::new() };
+    let end = run_scenario(&request, earlier, &mut watch);
+    watch.bar.finish_and_clear();
+    match end.map_err(|error| failure(file, &error))? {
+        RunEnd::Stopped { folder } => {
+            console.diagnostic(&format!(
+                "stopped; records kept, continue with\n  assay scenario run --resume {}",
+                folder.display()
+            ));
+            Ok(Exit::Interrupted)
+        }
+        RunEnd::Decided { folder, run } => {
+            let report = write_report(&folder).or_exit(Exit::Io)?;
+            for (name, peer) in &run.run.peers {
+                if let Some(problem) = &peer.problem {
+                    console.diagnostic(&format!("live peer {name} was given up: {problem}"));
+                }
+            }
+            summary(&run, &report, console)?;
+            Ok(run.exit())
+        }
+    }
+}
+
+pub(super) fn failure(file: &ScenarioFile, error: &RunError) -> Failure {
+    let exit = match error {
+        RunError::Record(_) => Exit::Io,
+        RunError::Worker(_) => Exit::Fail,
+        RunError::Resume { .. } => Exit::Usage,
+    };
+    Failure::new(exit, format!("{}: {error}", file.name()))
+}
+
+/// What a run of the file needs: the model, green gates, other builds, records to show beside.
+/// `gates` are known to be green where a run goes on.
+pub(super) fn request<'a>(
+    file: &'a ScenarioFile,
+    set: BTreeMap<String, String>,
+    out: &'a Path,
+    gates: Option<Vec<GateEvidence>>,
+    console: &Console,
+) -> Result<RunRequest<'a>, Failure> {
     let device = DeviceKind::Cpu;
     let model = model_source(file, device, &set).map_err(Failure::usage)?;
     console.note(&format!("{}: {}", file.name(), file.question()));
     console.note(&format!("{}: profile {device}", file.name()));
-    let gates = match &earlier {
-        Some(stored) => stored.content.run.gates.clone(),
+    let root = super::root()?;
+    let known = gates.is_some();
+    let mut gates = match gates {
+        Some(gates) => gates,
         None => established(&file.spec.gates, out, console)?,
     };
-    let root = super::root()?;
+    let (mut builds, mut beside) = (BTreeMap::new(), BTreeMap::new());
+    for (name, arm) in file.arms() {
+        if let Some(build) = &arm.build {
+            let tell = |words: &str| console.note(words);
+            let build = resolve_build(name, build, &file.path, &root, &tell).or_exit(Exit::Fail)?;
+            if !known {
+                console.note(&format!("arm {name}: running the gates with its build"));
+                gates.extend(build.establish(name, &file.spec.gates).or_exit(Exit::Fail)?);
+            }
+            builds.insert(name.clone(), build);
+        }
+        if let Some(recorded) = &arm.recorded {
+            let metrics = &file.spec.measure.metrics;
+            let record = read_recorded(name, recorded, &file.path, metrics).or_exit(Exit::Io)?;
+            beside.insert(name.clone(), record);
+        }
+    }
+    let has_peers = file.arms().values().any(|arm| arm.kind() == ArmKind::Peer);
+    let (model_digest, vocab) = if has_peers { for_peers(&model)? } else { (None, 0) };
     let path = std::path::absolute(&file.path)?;
     let recorded = path.strip_prefix(&root).unwrap_or(&file.path);
-    let request = RunRequest {
+    let error_rates = known_rates(&[root.join("reports"), out.to_owned()], device);
+    Ok(RunRequest {
         file,
         device,
         model,
@@ -114,33 +181,27 @@ fn one(
             program: std::env::current_exe()?,
             arguments: vec!["scenario".into(), "worker".into()],
         },
-    };
-    let mut watch = Progress { bar: bar(console), stop: stop.clone() };
-    let end = run_scenario(&request, earlier, &mut watch);
-    watch.bar.finish_and_clear();
-    let end = match end {
-        Ok(end) => end,
-        Err(error) => {
-            let exit = match &error {
-                RunError::Record(_) => Exit::Io,
-                RunError::Worker(_) => Exit::Fail,
-                RunError::Resume { .. } => Exit::Usage,
-            };
-            return Err(Failure::new(exit, format!("{}: {error}", file.name())));
+        builds,
+        beside,
+        model_digest,
+        vocab,
+        error_rates,
+        part: None,
+    })
+}
+
+/// What live peers are compared by, and the ids that their prompts are drawn from.
+fn for_peers(model: &ModelSource) -> Result<(Option<String>, usize), Failure> {
+    match model {
+        ModelSource::Folder { path } => {
+            let digest = folder_digest(path).or_exit(Exit::Io)?;
+            let model = crate::weights::Model::open(path).or_exit(Exit::Usage)?;
+            Ok((Some(digest.to_string()), model.descriptor.vocab))
         }
-    };
-    match end {
-        RunEnd::Stopped { folder } => {
-            console.diagnostic(&format!(
-                "stopped; records kept, continue with\n  assay scenario run --resume {}",
-                folder.display()
-            ));
-            Ok(Exit::Interrupted)
-        }
-        RunEnd::Decided { folder, run } => {
-            let report = write_report(&folder).or_exit(Exit::Io)?;
-            summary(&run, &report, console)?;
-            Ok(run.exit())
+        ModelSource::Synthetic { descriptor, .. } => {
+            let descriptor =
+                crate::descriptor::Descriptor::read(descriptor).or_exit(Exit::Usage)?;
+            Ok((None, descriptor.vocab))
         }
     }
 }
@@ -210,21 +271,43 @@ fn summary(run: &ScenarioRun, report: &Path, console: &Console) -> Result<(), Fa
     for reason in &verdict.reasons {
         text.push_str(&format!("  {reason}\n"));
     }
+    for name in run.run.peers.keys() {
+        match run.peer_ratios(name) {
+            Ok(ratios) => {
+                for c in ratios.iter().filter(|c| !c.metric.is_per_launch()) {
+                    let ratio = c.estimate.log_ratio.exp();
+                    text.push_str(&format!(
+                        "  {name} at {}: {} peer ratio {ratio:.3} (no part of the decision)\n",
+                        c.point, c.metric
+                    ));
+                }
+            }
+            Err(reason) => text.push_str(&format!("  {name}: no peer ratio: {reason}\n")),
+        }
+    }
     text.push_str(&format!("  report: {}\n", report.display()));
     console.product(&text)?;
     Ok(())
 }
 
-struct Progress {
-    bar: ProgressBar,
-    stop: Arc<AtomicBool>,
+pub(super) struct Progress {
+    pub(super) bar: ProgressBar,
+    pub(super) stop: Arc<AtomicBool>,
+    /// The part of a campaign that runs.
+    pub(super) part: String,
+}
+
+impl CampaignWatch for Progress {
+    fn part(&mut self, name: &str, index: usize, parts: usize) {
+        self.part = format!("[{}/{parts}] {name}: ", index + 1);
+    }
 }
 
 impl Watch for Progress {
     fn progress(&mut self, kept: usize, wanted: usize, doing: &str) {
         self.bar.set_length(wanted as u64);
         self.bar.set_position(kept as u64);
-        self.bar.set_message(doing.to_owned());
+        self.bar.set_message(format!("{}{doing}", self.part));
     }
 
     fn stopped(&self) -> bool {
@@ -232,7 +315,7 @@ impl Watch for Progress {
     }
 }
 
-fn bar(console: &Console) -> ProgressBar {
+pub(super) fn bar(console: &Console) -> ProgressBar {
     if !console.progress() {
         return ProgressBar::hidden();
     }

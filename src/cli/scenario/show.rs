@@ -2,7 +2,7 @@
 
 use super::super::{Console, Failure};
 use crate::backend::DeviceKind;
-use crate::harness::scenario::{Plan, model_source};
+use crate::harness::scenario::{Arm, Plan, model_source};
 use crate::units::Exit;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -37,9 +37,7 @@ pub(super) fn run(args: &Args, console: &Console) -> Result<Exit, Failure> {
         Err(e) => line("model", format!("not available: {}", e.message)),
     }
     for (name, arm) in file.arms() {
-        let policy = arm.policy.map_or("default".into(), |p| p.to_string());
-        let threads = arm.threads.map_or("every processor".into(), |t| t.to_string());
-        line("arm", format!("{name}: policy {policy}, threads {threads}"));
+        line("arm", format!("{name}: {}", describe(arm)));
     }
     for point in &plan.points {
         line("workload", point.to_string());
@@ -58,4 +56,23 @@ pub(super) fn run(args: &Args, console: &Console) -> Result<Exit, Failure> {
     line("gates", file.spec.gates.join(", "));
     console.product(&text)?;
     Ok(Exit::Success)
+}
+
+fn describe(arm: &Arm) -> String {
+    let threads = arm.threads.map_or("every processor".into(), |t| t.to_string());
+    if let Some(recorded) = &arm.recorded {
+        return format!("`{}` of {}, no ratio", recorded.arm, recorded.report.display());
+    }
+    if let Some(command) = &arm.command {
+        return format!("live peer, threads {threads}: {}", command.join(" "));
+    }
+    let policy = arm.policy.map_or("default".into(), |p| p.to_string());
+    let mut text = format!("policy {policy}, threads {threads}");
+    if let Some(build) = &arm.build {
+        text.push_str(&format!(", build {build}"));
+    }
+    if let Some(share) = arm.slowdown_ratio {
+        text.push_str(&format!(", slowed down by {}%", 100.0 * share));
+    }
+    text
 }

@@ -5,7 +5,7 @@ use super::html::{Node, element, prose, text};
 use super::page::{number, page, section, table, tag};
 use super::store::Record;
 use crate::harness::records::summarise;
-use crate::harness::scenario::Comparison;
+use crate::harness::scenario::{Comparison, ErrorSummary};
 
 /// A report folder beside the page.
 pub(super) struct Entry {
@@ -62,6 +62,28 @@ pub(super) fn render_index(entries: &[Entry]) -> String {
                             run.machine.cpu.as_deref().unwrap_or("unknown processor")
                         )))
                         .with(element("td").with(run.started.get(..10).unwrap_or(&run.started)))
+                        .into(),
+                );
+            }
+            Record::Errors(run) => {
+                let summary = run.summary();
+                let holds = summary.as_ref().is_ok_and(|s| s.holds);
+                let rate = |of: fn(&ErrorSummary) -> f64| match &summary {
+                    Ok(s) => format::percent(of(s)),
+                    Err(_) => "unknown".to_owned(),
+                };
+                let class = if holds { "pass" } else { "fail" };
+                runs.push(
+                    element("tr")
+                        .with(element("td").with(tag(class, "error rates")))
+                        .with(element("td").with(link(entry, &entry.name)))
+                        .with(number(format!("{} false admits", rate(|s| s.false_admit.share))))
+                        .with(number(format!("{} false declines", rate(|s| s.false_decline.share))))
+                        .with(number(format!("{} missed", rate(|s| s.missed.share))))
+                        .with(
+                            element("td")
+                                .with(run.run.started.get(..10).unwrap_or(&run.run.started)),
+                        )
                         .into(),
                 );
             }

@@ -4,6 +4,7 @@
 //! construction (`html`), and a page renders to the same bytes from the same record.
 
 mod decision;
+mod error_rates;
 mod format;
 mod gates;
 mod html;
@@ -14,6 +15,7 @@ mod store;
 mod survey;
 
 pub use decision::render_decision;
+pub use error_rates::render_error_rates;
 pub use gates::render_gate_run;
 pub use store::{Checked, ReportError, check_reports, render_report, write_report};
 pub use survey::render_survey;

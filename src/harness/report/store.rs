@@ -1,10 +1,10 @@
 //! Report folders: `record.json` and the page rendered from it.
 
 use super::index::{Entry, render_index};
-use super::{render_decision, render_gate_run, render_survey};
+use super::{render_decision, render_error_rates, render_gate_run, render_survey};
 use crate::harness::mutate::Survey;
 use crate::harness::records::{GateRun, RecordError, RunRecord, TrialRecord, load};
-use crate::harness::scenario::{ScenarioRun, load_scenario_run};
+use crate::harness::scenario::{ErrorRun, ScenarioRun, load_scenario_run};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -34,6 +34,7 @@ pub(super) enum Record {
     Decision(Box<ScenarioRun>),
     Gates(Box<GateRun>),
     Survey(Box<Survey>),
+    Errors(Box<ErrorRun>),
 }
 
 /// `record.json` of a gate run.
@@ -70,6 +71,7 @@ impl Record {
         let kind = value.get("run").and_then(|r| r.get("kind")).and_then(Value::as_str);
         Ok(match kind {
             Some("scenario_run") => Record::Decision(Box::new(content(path, text)?)),
+            Some("error_rates") => Record::Errors(Box::new(content(path, text)?)),
             Some("mutation_survey") => Record::Survey(Box::new(content(path, text)?)),
             _ => {
                 let GateRunFile { run, trials } = content(path, text)?;
@@ -99,6 +101,7 @@ impl Record {
             Record::Decision(run) => lines(&run.run, "lines", &run.lines),
             Record::Gates(run) => lines(&run.run, "trials", &run.trials),
             Record::Survey(survey) => lines(&survey.run, "mutations", &survey.mutations),
+            Record::Errors(run) => lines(&run.run, "lines", &run.lines),
         }
     }
 
@@ -107,6 +110,7 @@ impl Record {
             Record::Decision(run) => render_decision(run),
             Record::Gates(run) => render_gate_run(run),
             Record::Survey(survey) => render_survey(survey),
+            Record::Errors(run) => render_error_rates(run),
         }
     }
 }

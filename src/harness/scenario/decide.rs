@@ -59,7 +59,7 @@ pub fn is_dropped(quad: &QuadLine) -> bool {
 /// `None` while the first look is not reached or a look left the question open and a further look
 /// is planned: the run goes on.
 pub fn decide(plan: &Plan, lines: &[Line], finished: bool) -> Option<Verdict> {
-    let facts = Facts::of(lines);
+    let facts = Facts::of(plan, lines);
     let invalid = facts.refusals(plan);
     if !invalid.is_empty() {
         return Some(facts.verdict(plan, Decision::Invalid, 0, invalid));
@@ -74,14 +74,18 @@ pub fn decide(plan: &Plan, lines: &[Line], finished: bool) -> Option<Verdict> {
             return Some(facts.verdict(plan, Decision::Invalid, look, vec![reason]));
         }
         let comparisons = facts.comparisons(plan, wanted);
-        match weigh(plan, &comparisons) {
+        let weighed = match facts.too_many_dropped(plan, wanted) {
+            Some(reason) => Err(vec![reason]),
+            None => weigh(plan, &comparisons),
+        };
+        match weighed {
             Ok((decision, reasons)) if last || decision != Decision::Inconclusive => {
                 return Some(facts.complete(decision, look + 1, reasons, comparisons));
             }
             Err(reasons) if last => {
                 return Some(facts.complete(Decision::Invalid, look + 1, reasons, comparisons));
             }
-            // Open, or the ratio drifted so far: more data may settle it.
+            // Open, or the ratio drifted or too much was dropped so far: more data may settle it.
             _ => {}
         }
     }
@@ -146,6 +150,28 @@ impl Comparison {
     }
 }
 
+/// Ratios of a live peer to the baseline over every quad that counts, under no rule.
+pub fn peer_comparisons(plan: &Plan, lines: &[Line], peer: &str) -> Vec<Comparison> {
+    let facts = Facts::about(lines, |arm| arm == peer);
+    let of = |point: usize, metric: Metric| {
+        let data: Vec<Launched> = match metric.is_per_launch() {
+            true => facts.per_launch(plan, peer),
+            false => facts.series(plan, point, peer, metric).collect(),
+        };
+        Some(Comparison {
+            arm: peer.to_owned(),
+            point: plan.points[point],
+            metric,
+            estimate: estimate(&data, plan.looks.alpha_per_look())?,
+            rules: Vec::new(),
+        })
+    };
+    (0..plan.points.len())
+        .flat_map(|point| plan.metrics.iter().map(move |metric| (point, *metric)))
+        .filter_map(|(point, metric)| of(point, metric))
+        .collect()
+}
+
 /// What a rule says of a confidence interval of the log ratio: `Above` where it holds, `Below`
 /// where it is broken.
 fn apply(rule: &Rule, estimate: &Estimate) -> Side {
@@ -170,7 +196,7 @@ pub(super) fn kept_series(
     arm: &str,
     metric: Metric,
 ) -> Vec<Launched> {
-    Facts::of(lines).series(plan, point, arm, metric).collect()
+    Facts::of(plan, lines).series(plan, point, arm, metric).collect()
 }
 
 /// Recorded lines by what they are about.
@@ -180,10 +206,16 @@ struct Facts<'a> {
 }
 
 impl<'a> Facts<'a> {
-    fn of(lines: &'a [Line]) -> Facts<'a> {
+    /// What decides: quads of live peers are no part of it.
+    fn of(plan: &Plan, lines: &'a [Line]) -> Facts<'a> {
+        Facts::about(lines, |arm| !plan.is_peer(arm))
+    }
+
+    fn about(lines: &'a [Line], wanted: impl Fn(&str) -> bool) -> Facts<'a> {
         let quads = lines
             .iter()
             .filter_map(|l| if let Line::Quad(q) = l { Some(q) } else { None })
+            .filter(|q| wanted(&q.arm))
             .collect();
         Facts { quads, lines }
     }
@@ -201,6 +233,7 @@ impl<'a> Facts<'a> {
                     }
                 }
                 Line::LaunchEnd(l) => throttled += l.throttle_events.unwrap_or(0),
+                Line::Quad(q) if plan.is_peer(&q.arm) => {}
                 Line::Quad(q) => {
                     if q.samples.iter().any(|s| !s.is_timed()) {
                         reasons
@@ -240,6 +273,32 @@ impl<'a> Facts<'a> {
 
     fn dropped(&self) -> usize {
         self.quads.iter().filter(|q| is_dropped(q)).count()
+    }
+
+    /// Why a look at the first `wanted` kept quads of every series decides nothing: more than
+    /// [`MAX_DROPPED_SHARE`] of what was measured until then was dropped. Later quads do not count,
+    /// so that a record says what the run saw.
+    fn too_many_dropped(&self, plan: &Plan, wanted: usize) -> Option<String> {
+        let (mut measured, mut dropped) = (0usize, 0usize);
+        let mut kept: BTreeMap<(usize, &str), usize> = plan.series().map(|s| (s, 0)).collect();
+        for quad in &self.quads {
+            if kept.values().all(|k| *k >= wanted) {
+                break;
+            }
+            measured += 1;
+            if is_dropped(quad) {
+                dropped += 1;
+            } else if let Some(kept) = kept.get_mut(&(quad.point, quad.arm.as_str())) {
+                *kept += 1;
+            }
+        }
+        (dropped as f64 > MAX_DROPPED_SHARE * measured as f64).then(|| {
+            format!(
+                "{dropped} of {measured} quads were dropped because their bandwidth readings differed by more than {:.0}%; at most {:.0}% may be",
+                100.0 * MAX_READING_SPREAD,
+                100.0 * MAX_DROPPED_SHARE
+            )
+        })
     }
 
     fn kept(&self, point: usize, arm: &str) -> impl Iterator<Item = &'a QuadLine> {

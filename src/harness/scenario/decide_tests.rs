@@ -79,6 +79,20 @@ fn too_many_dropped_quads_make_the_run_invalid() {
 }
 
 #[test]
+fn a_look_at_too_many_dropped_quads_waits_for_better_ones() {
+    // 12 of the first 32 quads are dropped: 37% at the first look, 23% at the second.
+    let mut noisy = lines(60, |_| 1.4);
+    quads(&mut noisy).take(12).for_each(|q| q.bandwidth_bytes_per_second[0] = 1.0);
+    let first = noisy.iter().take_while(|l| !matches!(l, Line::Quad(q) if q.launch == 7)).count();
+    assert_eq!(decide(&plan(1.25), &noisy[..first], false).map(|v| v.decision), None);
+    let verdict = decided(&plan(1.25), &noisy);
+    assert_eq!((verdict.decision, verdict.looks), (Decision::Admit, 2), "{verdict:?}");
+    // A record is judged like the run that wrote it: the first look stays undecided.
+    let verdict = decide(&plan(1.25), &noisy, true).unwrap();
+    assert_eq!(verdict.looks, 2);
+}
+
+#[test]
 fn a_ratio_that_drifts_beyond_its_noise_is_invalid_never_decline() {
     let verdict = decided(&plan(1.25), &lines(80, |i| 1.0 + 0.002 * i as f64));
     assert_eq!(verdict.decision, Decision::Invalid);

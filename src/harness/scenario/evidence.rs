@@ -43,6 +43,7 @@ fn state_in(run: &GateRun, gate: &str) -> Option<GateState> {
     }
     let complete = run.is_complete() && trials.len() as u64 == planned;
     let passed = trials.iter().any(|t| t.verdict == Verdict::Pass);
-    (complete && passed)
-        .then(|| GateState::Green(GateEvidence { gate: gate.to_owned(), trials: planned, run_id }))
+    (complete && passed).then(|| {
+        GateState::Green(GateEvidence { gate: gate.to_owned(), trials: planned, run_id, arm: None })
+    })
 }

@@ -30,6 +30,7 @@ impl Block {
             Block::NumericalPolicy => BlockName::NumericalPolicy,
             Block::Deployment => BlockName::Deployment,
             Block::Storage => BlockName::Storage,
+            Block::Build => BlockName::Build,
         }
     }
 }

@@ -1,14 +1,15 @@
 //! What serde cannot see: rules between the keys of a scenario file.
 
 use super::plan::points;
-use super::spec::{BASELINE, ScenarioFile};
+use super::spec::{Arm, ArmKind, BASELINE, Block, ScenarioFile};
 use crate::harness::spec::{Diagnostic, did_you_mean};
-use crate::harness::stats::{ALPHA_PER_SIDE, signed_rank_bounds};
+use crate::harness::stats::{ALPHA_PER_SIDE, MIN_SERIES_QUADS, signed_rank_bounds};
 use std::collections::BTreeSet;
 
 /// Checks a parsed file.
 pub(super) fn lint(file: &ScenarioFile) -> Result<(), Diagnostic> {
     names(file)?;
+    arms(file)?;
     measure(file)?;
     rules(file)?;
     error_rates(file)
@@ -37,6 +38,12 @@ fn names(file: &ScenarioFile) -> Result<(), Diagnostic> {
     if arms.len() < 2 {
         return Err(file.at(&spec.arms, "a comparison needs at least two arms"));
     }
+    let engines = arms.values().filter(|arm| arm.kind() == ArmKind::Engine).count();
+    if arms[BASELINE].kind() != ArmKind::Engine || engines < 2 {
+        return Err(file
+            .at(&spec.arms, "the baseline and at least one candidate are builds of this engine")
+            .help(Some("arms with `command` or `recorded` are shown and never decide".into())));
+    }
     if spec.profiles.is_empty() {
         return Err(Diagnostic::new(&file.path, "`profiles` names no device")
             .expected("a profile for `cpu` or `cuda`"));
@@ -54,6 +61,50 @@ fn names(file: &ScenarioFile) -> Result<(), Diagnostic> {
             _ => continue,
         };
         return Err(file.at(model, message));
+    }
+    Ok(())
+}
+
+const SLOWDOWN: &str = "`slowdown_ratio` is a share between 0 and 1, such as 0.02";
+
+/// Keys of an arm that do not go together.
+fn arms(file: &ScenarioFile) -> Result<(), Diagnostic> {
+    let place = &file.spec.arms;
+    for (name, arm) in &place.value {
+        let complain = |message: &str| Err(file.at(place, format!("arm `{name}`: {message}")));
+        let sources = [arm.build.is_some(), arm.command.is_some(), arm.recorded.is_some()];
+        if sources.iter().filter(|s| **s).count() > 1 {
+            return complain("`build`, `command` and `recorded` exclude each other");
+        }
+        if arm.kind() != ArmKind::Engine
+            && (arm.policy.is_some() || arm.slowdown_ratio.is_some() || !arm.fusions.is_empty())
+        {
+            return complain(
+                "`policy`, `fusions` and `slowdown_ratio` are keys of arms of this engine",
+            );
+        }
+        if arm.kind() == ArmKind::Recorded && arm.threads.is_some() {
+            return complain("a recorded arm does not run, it has no `threads`");
+        }
+        if arm.command.as_ref().is_some_and(|c| c.iter().all(String::is_empty)) {
+            return complain("the command is empty; give a program and its arguments");
+        }
+        if arm.build.as_deref().is_some_and(|b| b.is_empty() || b.starts_with('-')) {
+            return complain("`build` is a revision or the path of a binary");
+        }
+        if let Some(share) = arm.slowdown_ratio {
+            if !(share > 0.0 && share < 1.0) {
+                return complain(SLOWDOWN);
+            }
+            if name == BASELINE {
+                return complain("a slower baseline would flatter the others");
+            }
+        }
+        if arm.build.is_some() && !file.spec.differs_in.contains(&Block::Build) {
+            return Err(file
+                .at(place, format!("arm `{name}` is another build, `differs_in` lacks `build`"))
+                .help(Some("add `build` to `differs_in`".into())));
+        }
     }
     Ok(())
 }
@@ -136,8 +187,11 @@ fn rules(file: &ScenarioFile) -> Result<(), Diagnostic> {
             return Err(file.at(place, message).help(Some("add it to `measure: metrics`".into())));
         }
         if let Some(arm) = &rule.arm {
-            let candidates =
-                || spec.arms.value.keys().map(String::as_str).filter(|n| *n != BASELINE);
+            let candidates = || {
+                let of_engine = |a: &&Arm| a.kind() == ArmKind::Engine;
+                let arms = spec.arms.value.iter().filter(move |(_, a)| of_engine(a));
+                arms.map(|(n, _)| n.as_str()).filter(|n| *n != BASELINE)
+            };
             if !candidates().any(|c| c == arm) {
                 let message = format!("a rule names `{arm}`, which is no candidate");
                 return Err(file.at(place, message).help(did_you_mean(arm, candidates())));
@@ -157,8 +211,31 @@ fn error_rates(file: &ScenarioFile) -> Result<(), Diagnostic> {
     if rates.pseudo_runs < 1000 {
         return Err(file.at(place, "error rates need at least 1000 pseudo-runs"));
     }
+    if rates.real_runs < 30 || rates.real_runs > 999 {
+        return Err(file.at(place, "error rates need 30 to 999 real runs"));
+    }
+    let least = MIN_SERIES_QUADS.max(rates.quads.last().copied().unwrap_or(0));
+    if rates.series_quads < least || rates.series_quads > 10_000 {
+        return Err(file.at(place, format!("the series needs {least} to 10000 quads")));
+    }
+    let share = |v: f64| v > 0.0 && v < 1.0;
+    if !share(rates.at_most) || !share(rates.missed_at_most) {
+        return Err(file.at(place, "`at_most` and `missed_at_most` are shares between 0 and 1"));
+    }
+    let arms = file.arms();
+    let plain = |arm: &Arm| arm.kind() == ArmKind::Engine && arm.build.is_none();
+    let same = |a: &Arm, b: &Arm| {
+        (a.policy, a.threads, &a.fusions, &a.roles) == (b.policy, b.threads, &b.fusions, &b.roles)
+    };
+    let mut values = arms.values();
+    let first = values.next().filter(|a| plain(a));
+    if arms.len() != 2 || !first.zip(values.next()).is_some_and(|(a, b)| plain(b) && same(a, b)) {
+        return Err(file
+            .at(place, "error rates are established with two arms that are the same")
+            .help(Some("give `baseline` and one candidate the same keys".into())));
+    }
     if !(rates.slowdown_ratio > 0.0 && rates.slowdown_ratio < 1.0) {
-        return Err(file.at(place, "`slowdown_ratio` is a share between 0 and 1, such as 0.02"));
+        return Err(file.at(place, SLOWDOWN));
     }
     looks(&rates.quads, rates.launches).map_err(|message| file.at(place, message))
 }

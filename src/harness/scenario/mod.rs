@@ -5,12 +5,17 @@
 
 mod arm_weights;
 mod bandwidth;
+mod campaign;
 mod decide;
 mod discover;
+mod errors;
 mod evidence;
+mod foreign;
+mod identify;
 mod identity;
 mod lint;
 mod metric;
+mod peers;
 mod plan;
 mod process;
 mod profile;
@@ -20,20 +25,32 @@ mod run;
 mod sample;
 mod schedule;
 mod spec;
+mod start;
 mod store;
 mod worker;
 
 #[cfg(test)]
 mod decide_tests;
 #[cfg(test)]
+pub(in crate::harness) mod errors_tests;
+#[cfg(test)]
 mod spec_tests;
 #[cfg(test)]
 pub(in crate::harness) mod testing;
 
 pub use bandwidth::ReadProbe;
-pub use decide::{Comparison, Verdict, decide, is_dropped};
+pub use campaign::{Campaign, CampaignEnd, CampaignWatch, run_campaign};
+pub use decide::{Comparison, Verdict, decide, is_dropped, peer_comparisons};
 pub use discover::{SCENARIOS, scenarios};
+pub use errors::{
+    CAMPAIGN_VERSION, CampaignKind, CampaignRecord, ErrorRun, ErrorSummary, Errors, NamedLine,
+    Plans, Rate, established,
+};
 pub use evidence::{GateState, gate_state};
+pub use foreign::{
+    ArmBuild, BesideRecord, BuildError, PEER_PROTOCOL, PeerAsk, PeerOutput, PeerRecord, PeerReply,
+    PeerSample, RecordedError, folder_digest, read_recorded, resolve_build,
+};
 pub use metric::{Metric, Point};
 pub use plan::Plan;
 pub use process::{WorkerCommand, WorkerError};
@@ -43,11 +60,11 @@ pub use record::{
     ScenarioRun, exit,
 };
 pub use rule::{AdmitWhen, At, Decision, Rule};
-pub use run::{RunEnd, RunError, RunRequest, Watch, run_scenario};
+pub use run::{Part, RunEnd, RunError, RunRequest, Watch, run_scenario};
 pub use sample::{Launch, LaunchEnd, LaunchedArm, Line, QuadLine, Sample, Slot};
 pub use spec::{
-    Arm, BASELINE, Block, Bound, ErrorRateSpec, Measure, ModelSpec, Profile, ScenarioFile,
-    ScenarioSpec, Sweep, Workload, scenario_schema,
+    Arm, ArmKind, BASELINE, Block, Bound, ErrorRateSpec, Measure, ModelSpec, Profile, Recorded,
+    ScenarioFile, ScenarioSpec, Sweep, Workload, scenario_schema,
 };
 pub use store::{StoredRun, load_scenario_run};
 pub use worker::{Ask, Load, Loaded, ModelSource, Reply, serve};

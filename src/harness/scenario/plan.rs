@@ -1,6 +1,6 @@
 //! The plan of a run: everything that decides what is measured and how it is judged.
 
-use super::spec::{BASELINE, ScenarioFile, ScenarioSpec};
+use super::spec::{ArmKind, BASELINE, ScenarioFile, ScenarioSpec};
 use super::{Metric, Point, Rule, Slot};
 use crate::harness::stats::{LookPlan, MAX_DROPPED_SHARE};
 use serde::{Deserialize, Serialize};
@@ -14,6 +14,9 @@ pub struct Plan {
     /// The arm that the others are compared with.
     pub baseline: String,
     pub candidates: Vec<String>,
+    /// Live peers: measured against the baseline, never decided on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<String>,
     /// Workloads, in sweep order.
     pub points: Vec<Point>,
     /// Untimed runs of every workload before the first timed one, in every process.
@@ -32,7 +35,8 @@ impl Plan {
         Plan {
             scenario: file.name().to_owned(),
             baseline: BASELINE.to_owned(),
-            candidates: file.arms().keys().filter(|n| *n != BASELINE).cloned().collect(),
+            candidates: named(file, ArmKind::Engine).filter(|n| n != BASELINE).collect(),
+            peers: named(file, ArmKind::Peer).collect(),
             points: points(spec),
             warmup: spec.measure.warmup.value,
             looks: LookPlan { quads, quads_per_launch },
@@ -41,7 +45,7 @@ impl Plan {
         }
     }
 
-    /// Every arm, the baseline first.
+    /// Every arm that decides, the baseline first.
     pub fn arms(&self) -> impl Iterator<Item = &str> {
         std::iter::once(&self.baseline).chain(&self.candidates).map(String::as_str)
     }
@@ -50,6 +54,17 @@ impl Plan {
     pub fn series(&self) -> impl Iterator<Item = (usize, &str)> {
         (0..self.points.len())
             .flat_map(|point| self.candidates.iter().map(move |arm| (point, arm.as_str())))
+    }
+
+    /// Every series of quads of live peers: a point (by index) and a peer.
+    pub fn peer_series(&self) -> impl Iterator<Item = (usize, &str)> {
+        (0..self.points.len())
+            .flat_map(|point| self.peers.iter().map(move |arm| (point, arm.as_str())))
+    }
+
+    /// Whether the arm is a live peer.
+    pub fn is_peer(&self, arm: &str) -> bool {
+        self.peers.iter().any(|p| p == arm)
     }
 
     /// The arm that runs in a slot of a quad of `candidate`.
@@ -76,6 +91,10 @@ impl Plan {
         let kept = (self.most_quads() * self.series().count()) as f64;
         (kept * MAX_DROPPED_SHARE / (1.0 - MAX_DROPPED_SHARE)).floor() as usize
     }
+}
+
+fn named(file: &ScenarioFile, kind: ArmKind) -> impl Iterator<Item = String> {
+    file.arms().iter().filter(move |(_, arm)| arm.kind() == kind).map(|(name, _)| name.clone())
 }
 
 /// The workloads of a scenario, in sweep order.

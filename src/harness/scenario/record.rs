@@ -1,18 +1,16 @@
 //! The recorded run of a scenario: `run.json` and `samples.jsonl`.
 
-use super::decide::kept_series;
-use super::spec::{Block, Bound, ErrorRateSpec};
-use super::{Decision, Line, Plan, Verdict, decide};
+use super::spec::{Block, Bound};
+use super::{
+    BesideRecord, Comparison, Decision, ErrorSummary, Line, PeerRecord, Plan, Verdict, decide,
+    peer_comparisons,
+};
 use crate::backend::{DeviceKind, Policy};
 use crate::harness::records::{BuildRecord, MachineRecord};
 use crate::harness::spec::Track;
-use crate::harness::stats::{ErrorRates, LookPlan, error_rates};
 use crate::units::Exit;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// The seed of resampling: any fixed one, so that a report renders the same twice.
-const RESAMPLING_SEED: u64 = 1;
 
 /// Version of the record format. Older versions stay readable; newer ones are refused.
 pub const SCENARIO_RECORD_VERSION: u32 = 1;
@@ -46,6 +44,12 @@ pub struct ScenarioRecord {
     pub gates: Vec<GateEvidence>,
     /// The arms as they executed; empty until the first launch.
     pub arms: BTreeMap<String, ArmRecord>,
+    /// Live peers, by arm.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub peers: BTreeMap<String, PeerRecord>,
+    /// Arms of earlier records, shown beside.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub beside: BTreeMap<String, BesideRecord>,
     /// Why the run is invalid whatever was measured (arms that differ in more than they may).
     pub refusals: Vec<String>,
     /// Parts the run was measured in: more than one after `--resume`.
@@ -71,11 +75,17 @@ pub struct ScenarioFacts {
     pub device: DeviceKind,
     /// The model, in words.
     pub model: String,
+    /// Digest of the model's folder, where live peers are compared with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_digest: Option<String>,
     /// `--set` values that took part.
     pub set: BTreeMap<String, String>,
     pub differs_in: BTreeSet<Block>,
     pub bound: Option<Bound>,
-    pub error_rates: Option<ErrorRateSpec>,
+    /// How often the procedure errs on this machine, where that was established when the run
+    /// started.
+    #[serde(default)]
+    pub error_rates: Option<ErrorSummary>,
     pub expected: Option<Decision>,
 }
 
@@ -86,6 +96,9 @@ pub struct GateEvidence {
     pub gate: String,
     pub trials: u64,
     pub run_id: String,
+    /// The arm whose own build ran it; absent where it was this build.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arm: Option<String>,
 }
 
 /// One arm.
@@ -94,6 +107,12 @@ pub struct GateEvidence {
 pub struct ArmRecord {
     pub policy: Policy,
     pub threads: usize,
+    /// The revision it was built from, where it is another build.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
+    /// Share of its speed that was taken away on purpose.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slowdown_ratio: Option<f64>,
     pub manifest: serde_json::Value,
     /// Bytes that one single-token step reads at least, one per point.
     pub bytes_per_token: Vec<u64>,
@@ -118,21 +137,29 @@ impl ScenarioRun {
         Verdict { decision: Decision::Invalid, reasons, ..verdict }
     }
 
-    /// Error rates resampled out of this run, where the scenario asks for them, or why there are
-    /// none.
-    pub fn error_rates(&self) -> Option<Result<ErrorRates, String>> {
-        let spec = self.run.scenario.error_rates.as_ref()?;
-        let plan = &self.run.plan;
-        let metric = plan.rules.first()?.ratio;
-        let (point, arm) = plan.series().next()?;
-        let series = kept_series(plan, &self.lines, point, arm, metric);
-        let looks = LookPlan {
-            quads_per_launch: spec.quads.first().copied().unwrap_or(1) / spec.launches.max(1),
-            quads: spec.quads.clone(),
-        };
-        let rates =
-            error_rates(&series, &looks, spec.pseudo_runs, spec.slowdown_ratio, RESAMPLING_SEED);
-        Some(rates.map_err(|e| e.to_string()))
+    /// The ratios of a live peer to the baseline, or why none is shown: it stopped, its weights were
+    /// not declared to come from this model, or there are too few quads.
+    pub fn peer_ratios(&self, peer: &str) -> Result<Vec<Comparison>, String> {
+        let record = self.run.peers.get(peer).ok_or("it was not started")?;
+        if let Some(problem) = &record.problem {
+            return Err(problem.clone());
+        }
+        match (&self.run.scenario.model_digest, &record.weights_from) {
+            (None, _) => return Err("the model has no folder to compare with".into()),
+            (_, None) => {
+                return Err("it declares no digest of the folder its weights come from".into());
+            }
+            (Some(ours), Some(theirs)) if ours != theirs => {
+                return Err(format!(
+                    "its weights come from another folder ({}) than the model ({})",
+                    theirs.get(..12).unwrap_or(theirs),
+                    ours.get(..12).unwrap_or(ours)
+                ));
+            }
+            _ => {}
+        }
+        let found = peer_comparisons(&self.run.plan, &self.lines, peer);
+        if found.is_empty() { Err("no quad of it counts".into()) } else { Ok(found) }
     }
 
     /// The exit code of this decision.

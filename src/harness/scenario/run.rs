@@ -1,19 +1,20 @@
 //! Runs a scenario: launches processes, measures quads, records every line, decides at each look.
 
 use super::bandwidth::ReadProbe;
+use super::identify::ids;
+use super::peers::Process;
 use super::process::{ArmProcess, WorkerCommand, WorkerError};
 use super::schedule::{kept, next_launch};
+use super::start::{record, resumable};
 use super::store::{Store, StoredRun};
-use super::worker::{Load, Loaded, ModelSource};
+use super::worker::{Load, ModelSource};
 use super::{
-    ArmRecord, GateEvidence, Launch, LaunchEnd, LaunchedArm, Line, Plan, QuadLine,
-    SCENARIO_RECORD_VERSION, ScenarioFacts, ScenarioFile, ScenarioKind, ScenarioRecord,
-    ScenarioRun, Slot, decide, is_dropped,
+    ArmBuild, BesideRecord, ErrorSummary, GateEvidence, Launch, LaunchEnd, LaunchedArm, Line, Plan,
+    QuadLine, ScenarioFile, ScenarioRun, Slot, decide, is_dropped,
 };
 use crate::backend::{DeviceKind, Policy};
-use crate::engine::manifest::{Manifest, compare};
-use crate::harness::records::{BuildRecord, MachineRecord, RecordError};
-use crate::units::{throttle_events, utc_now};
+use crate::harness::records::{MachineRecord, RecordError};
+use crate::units::throttle_events;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -35,6 +36,27 @@ pub struct RunRequest<'a> {
     /// The folder that holds run folders.
     pub out: &'a Path,
     pub worker: WorkerCommand,
+    /// Own binaries of arms that are other builds.
+    pub builds: BTreeMap<String, ArmBuild>,
+    /// Arms of earlier records, shown beside.
+    pub beside: BTreeMap<String, BesideRecord>,
+    /// Digest of the model's folder, where live peers are compared with it.
+    pub model_digest: Option<String>,
+    /// Ids of the model's vocabulary; live peers are given prompts below it.
+    pub vocab: usize,
+    /// How often the procedure errs on this machine, where that is established.
+    pub error_rates: Option<ErrorSummary>,
+    /// In place of the file's plan and of an id made from the time: a part of a larger measurement.
+    pub part: Option<Part>,
+}
+
+/// A run that is one part of establishing error rates.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    pub run_id: String,
+    pub plan: Plan,
+    /// Slows every candidate down.
+    pub slowdown_ratio: Option<f64>,
 }
 
 /// Told how far a run is, and asked whether to stop.
@@ -112,91 +134,15 @@ pub fn run_scenario(
     Ok(RunEnd::Decided { folder, run: Box::new(content) })
 }
 
-fn record(request: &RunRequest<'_>) -> ScenarioRecord {
-    let file = request.file;
-    let spec = &file.spec;
-    let started = utc_now();
-    let stamp: String = started
-        .chars()
-        .filter(char::is_ascii_alphanumeric)
-        .map(|c| c.to_ascii_lowercase())
-        .collect();
-    ScenarioRecord {
-        schema_version: SCENARIO_RECORD_VERSION,
-        kind: ScenarioKind::ScenarioRun,
-        run_id: format!("{stamp}-{}", file.name()),
-        command: request.command.clone(),
-        started,
-        finished: None,
-        build: BuildRecord::current(),
-        machine: MachineRecord::current(),
-        scenario: ScenarioFacts {
-            question: file.question().to_owned(),
-            track: spec.track,
-            path: request.recorded_path.clone(),
-            text: file.text.clone(),
-            spec_digest: file.digest.to_string(),
-            device: request.device,
-            model: describe(&request.model),
-            set: request.set.clone(),
-            differs_in: spec.differs_in.clone(),
-            bound: spec.bound,
-            error_rates: file.error_rates().cloned(),
-            expected: spec.expect_decision.get(&request.device).copied(),
-        },
-        plan: Plan::of(file),
-        gates: request.gates.clone(),
-        arms: BTreeMap::new(),
-        refusals: Vec::new(),
-        parts: 1,
-        last_line: None,
-    }
-}
-
-/// The model in words, without the folders of this machine.
-fn describe(model: &ModelSource) -> String {
-    let name = |path: &Path| {
-        path.file_name().map_or_else(|| "model".into(), |n| n.to_string_lossy().into_owned())
-    };
-    match model {
-        ModelSource::Folder { path } => format!("checkpoint {}", name(path)),
-        ModelSource::Synthetic { descriptor, seed } => {
-            format!("synthetic weights (seed {seed}) of {}", name(descriptor))
-        }
-    }
-}
-
-/// Checks that an earlier run is the same experiment on the same build and machine.
-fn resumable(stored: &StoredRun, fresh: &ScenarioRecord) -> Result<(), RunError> {
-    let old = &stored.content.run;
-    let reason = if old.finished.is_some() {
-        "it is complete"
-    } else if old.scenario.spec_digest != fresh.scenario.spec_digest {
-        "the scenario file has changed"
-    } else if old.build.digest != fresh.build.digest {
-        "the build has changed"
-    } else if !old.machine.is_like(&fresh.machine) {
-        "this is another machine"
-    } else if (old.scenario.device, &old.scenario.set)
-        != (fresh.scenario.device, &fresh.scenario.set)
-        || old.scenario.model != fresh.scenario.model
-    {
-        "device, model or --set values differ"
-    } else {
-        return Ok(());
-    };
-    Err(RunError::Resume { folder: stored.folder.clone(), reason: reason.into() })
-}
-
-struct Runner<'a> {
-    request: &'a RunRequest<'a>,
-    store: Store,
-    content: ScenarioRun,
+pub(super) struct Runner<'a> {
+    pub(super) request: &'a RunRequest<'a>,
+    pub(super) store: Store,
+    pub(super) content: ScenarioRun,
     probe: ReadProbe,
 }
 
 impl Runner<'_> {
-    fn append(&mut self, line: Line) -> Result<(), RunError> {
+    pub(super) fn append(&mut self, line: Line) -> Result<(), RunError> {
         self.store.append(&line)?;
         self.content.lines.push(line);
         Ok(())
@@ -212,16 +158,28 @@ impl Runner<'_> {
         let mut processes = BTreeMap::new();
         let mut loaded = BTreeMap::new();
         for arm in plan.arms() {
-            let mut process = ArmProcess::start(arm, &self.request.worker)?;
+            let build = self.request.builds.get(arm);
+            let command = build.map_or(&self.request.worker, |b| &b.worker);
+            let mut process = ArmProcess::start(arm, command)?;
             loaded.insert(arm.to_owned(), process.load(self.load(arm, &plan))?);
-            processes.insert(arm.to_owned(), process);
+            processes.insert(arm.to_owned(), Process::Engine(process));
+        }
+        let mut peer_tokens = BTreeMap::new();
+        for arm in &plan.peers {
+            if let Some((process, tokens)) = self.start_peer(arm, &plan)? {
+                processes.insert(arm.clone(), Process::Peer(process));
+                peer_tokens.insert(arm.clone(), tokens);
+            }
         }
         let start_ms = (begun.elapsed().as_secs_f64() * 1e3).round();
         self.identify(&loaded)?;
-        let arms = loaded
+        let engines = loaded
             .iter()
-            .map(|(name, l)| (name.clone(), LaunchedArm { ids: ids(l), tokens: l.tokens.clone() }))
-            .collect();
+            .map(|(name, l)| (name.clone(), LaunchedArm { ids: ids(l), tokens: l.tokens.clone() }));
+        let peers = peer_tokens
+            .into_iter()
+            .map(|(name, tokens)| (name, LaunchedArm { ids: BTreeMap::new(), tokens }));
+        let arms = engines.chain(peers).collect();
         self.append(Line::Launch(Launch { launch: next.launch, start_ms, arms }))?;
         if !self.content.run.refusals.is_empty() {
             return Ok(());
@@ -248,10 +206,18 @@ impl Runner<'_> {
                     }
                 }
             }
+            self.peer_quads(&plan, next.launch, &mut processes, watch)?;
         }
         let mut host_bytes = BTreeMap::new();
         for (arm, process) in processes {
-            if let Some(bytes) = process.finish()? {
+            let bytes = match process {
+                Process::Engine(process) => process.finish()?,
+                Process::Peer(process) => match process.finish() {
+                    Ok(bytes) => bytes,
+                    Err(problem) => self.peer_failed(&arm, problem).map(|()| None)?,
+                },
+            };
+            if let Some(bytes) = bytes {
                 host_bytes.insert(arm, bytes);
             }
         }
@@ -261,30 +227,37 @@ impl Runner<'_> {
         self.append(Line::LaunchEnd(LaunchEnd { launch: next.launch, host_bytes, throttle_events }))
     }
 
-    fn load(&self, arm: &str, plan: &Plan) -> Load {
+    pub(super) fn load(&self, arm: &str, plan: &Plan) -> Load {
         let options = &self.request.file.arms()[arm];
         Load {
             model: self.request.model.clone(),
             policy: options.policy.unwrap_or(default_policy(self.request.device)),
-            threads: options
-                .threads
-                .unwrap_or(self.content.run.machine.usable_processors.max(1) as usize),
+            threads: self.threads(arm),
             fusions: options.fusions.clone(),
             points: plan.points.clone(),
             prompt_seed: self.request.file.prompt_seed(),
             warmup: plan.warmup,
             recipe: options.recipe().unwrap_or_default(),
+            slowdown_ratio: match &self.request.part {
+                Some(part) if arm != plan.baseline => part.slowdown_ratio,
+                _ => options.slowdown_ratio,
+            },
         }
     }
 
+    pub(super) fn threads(&self, arm: &str) -> usize {
+        let processors = self.content.run.machine.usable_processors.max(1) as usize;
+        self.request.file.arms()[arm].threads.unwrap_or(processors)
+    }
+
     /// A B B A with a bandwidth reading before, in the middle and after.
-    fn quad(
+    pub(super) fn quad(
         &self,
         plan: &Plan,
         launch: u32,
         point: usize,
         arm: &str,
-        processes: &mut BTreeMap<String, ArmProcess>,
+        processes: &mut BTreeMap<String, Process>,
     ) -> Result<QuadLine, RunError> {
         let mut readings = vec![self.reading()];
         let mut samples = Vec::with_capacity(4);
@@ -293,8 +266,9 @@ impl Runner<'_> {
                 readings.push(self.reading());
             }
             let name = plan.arm(slot, arm);
-            let process = processes.get_mut(name).expect("every arm of the plan has a process");
-            samples.push(process.sample(point)?);
+            let process =
+                processes.get_mut(name).expect("every arm that is measured has a process");
+            samples.push(process.sample(name, point)?);
         }
         readings.push(self.reading());
         Ok(QuadLine {
@@ -311,58 +285,14 @@ impl Runner<'_> {
         self.probe.bytes_per_second().round()
     }
 
-    /// Records what the arms are at the first launch; later launches must be the same.
-    fn identify(&mut self, loaded: &BTreeMap<String, Loaded>) -> Result<(), RunError> {
-        let device = self.request.device;
-        let first = self.content.run.arms.is_empty();
-        for (name, l) in loaded {
-            let load = self.load(name, &self.content.run.plan);
-            if first {
-                let arm = ArmRecord {
-                    policy: load.policy.resolve(device).unwrap_or(load.policy),
-                    threads: load.threads,
-                    manifest: l.manifest.clone(),
-                    bytes_per_token: l.bytes_per_token.clone(),
-                };
-                self.content.run.arms.insert(name.clone(), arm);
-            } else {
-                let known = &self.content.run.arms[name].manifest;
-                let differing = differing(known, &l.manifest);
-                if !differing.is_empty() {
-                    let message =
-                        format!("{name} changed between launches in {}", differing.join(", "));
-                    self.content.run.refusals.push(message);
-                }
-            }
-        }
-        if first {
-            let allowed = super::identity::allowed(&self.content.run.scenario.differs_in);
-            let baseline = &loaded[&self.content.run.plan.baseline].manifest;
-            for candidate in &self.content.run.plan.candidates {
-                let extra: Vec<String> = differing(baseline, &loaded[candidate].manifest)
-                    .into_iter()
-                    .filter(|b| !allowed.contains(b))
-                    .collect();
-                if !extra.is_empty() {
-                    self.content.run.refusals.push(format!(
-                        "the manifests of {candidate} and the baseline differ in {}; the scenario allows {}",
-                        extra.join(", "),
-                        if allowed.is_empty() { "no difference".into() } else { allowed.join(", ") }
-                    ));
-                }
-            }
-        }
-        self.store.update(&self.content.run)?;
-        Ok(())
-    }
-
     fn too_many_dropped(&self, plan: &Plan) -> bool {
+        let decides = |q: &QuadLine| is_dropped(q) && !plan.is_peer(&q.arm);
         let dropped =
-            self.content.lines.iter().filter(|l| matches!(l, Line::Quad(q) if is_dropped(q)));
+            self.content.lines.iter().filter(|l| matches!(l, Line::Quad(q) if decides(q)));
         dropped.count() > plan.dropped_limit()
     }
 
-    fn tell(&self, watch: &mut dyn Watch, doing: &str) {
+    pub(super) fn tell(&self, watch: &mut dyn Watch, doing: &str) {
         let plan = &self.content.run.plan;
         let kept: Vec<usize> =
             plan.series().map(|(point, arm)| kept(&self.content.lines, point, arm)).collect();
@@ -376,22 +306,4 @@ impl Runner<'_> {
 /// The policy of an arm that names none.
 fn default_policy(device: DeviceKind) -> Policy {
     Policy::available(device).first().copied().unwrap_or(Policy::Reference)
-}
-
-/// Names of the blocks in which two manifests differ.
-fn differing(left: &serde_json::Value, right: &serde_json::Value) -> Vec<String> {
-    match (super::manifest_of(left), super::manifest_of(right)) {
-        (Some(left), Some(right)) => {
-            compare(&left, &right).differing().iter().map(ToString::to_string).collect()
-        }
-        _ => vec!["a manifest that cannot be read".into()],
-    }
-}
-
-fn ids(loaded: &Loaded) -> BTreeMap<String, String> {
-    let Some(manifest) = super::manifest_of(&loaded.manifest) else { return BTreeMap::new() };
-    let ids: BTreeMap<String, serde_json::Value> = Manifest::ids(&manifest).into_iter().collect();
-    ids.into_iter()
-        .filter_map(|(key, id)| Some((key, id.as_str()?.get(..12)?.to_owned())))
-        .collect()
 }

@@ -4,6 +4,7 @@ use super::arm_weights::ArmWeights;
 use super::{AdmitWhen, Decision, Metric};
 use crate::backend::{DeviceKind, Fusion, Policy};
 use crate::harness::spec::{Diagnostic, Located, NonEmpty, Track, parse_yaml, read_file};
+use crate::harness::stats::LookPlan;
 use crate::units::Digest;
 use crate::weights::Prefill;
 use serde::Deserialize;
@@ -49,7 +50,7 @@ pub struct ScenarioSpec {
     /// What the author expects, by device: the exit code says whether it came out so.
     #[serde(default)]
     pub expect_decision: BTreeMap<DeviceKind, Decision>,
-    /// Resamples how often the procedure errs; for a scenario whose arms are the same.
+    /// What `assay scenario error-rates` measures; for a scenario whose arms are the same.
     #[serde(default)]
     pub(super) error_rates: Option<Located<ErrorRateSpec>>,
 }
@@ -121,6 +122,52 @@ pub struct Arm {
     /// What prefill reads where weights are packed (default: the packed ones).
     #[serde(default)]
     pub prefill: Option<Prefill>,
+    /// Another build of this engine: a revision, built on first use, or the path of a binary.
+    #[serde(default)]
+    pub build: Option<String>,
+    /// Another engine: a program that speaks the peer protocol, started in the file's folder; a word
+    /// `$NAME` stands for that environment variable. Its ratio is shown and never decides.
+    #[serde(default)]
+    pub command: Option<Vec<String>>,
+    /// An arm of a committed report, shown beside without a ratio.
+    #[serde(default)]
+    pub recorded: Option<Recorded>,
+    /// Takes this share of a candidate's speed away by waiting, to establish what the harness
+    /// misses.
+    #[serde(default)]
+    pub slowdown_ratio: Option<f64>,
+}
+
+/// An arm of a committed report.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Recorded {
+    /// The report's folder, which holds its `record.json`.
+    pub report: PathBuf,
+    /// The arm's name there.
+    pub arm: String,
+}
+
+/// Who executes an arm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArmKind {
+    /// This build or another one of this engine: decided on.
+    Engine,
+    /// A live peer: measured, never decided on.
+    Peer,
+    /// Shown from a record.
+    Recorded,
+}
+
+impl Arm {
+    /// Who executes it.
+    pub fn kind(&self) -> ArmKind {
+        match (&self.command, &self.recorded) {
+            (Some(_), _) => ArmKind::Peer,
+            (None, Some(_)) => ArmKind::Recorded,
+            (None, None) => ArmKind::Engine,
+        }
+    }
 }
 
 /// A block of the manifest in which arms may differ.
@@ -145,6 +192,8 @@ pub enum Block {
     Deployment,
     /// How the weights lie in files.
     Storage,
+    /// What was compiled (arms of other builds).
+    Build,
 }
 
 /// How a scenario is measured.
@@ -183,20 +232,40 @@ pub enum Bound {
     MemoryBandwidth,
 }
 
-/// How error rates are resampled out of the series.
+/// How `assay scenario error-rates` establishes how often the harness errs on a device.
 #[derive(Clone, Debug, PartialEq, Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ErrorRateSpec {
+    /// Quads of the series that pseudo-runs are resampled out of, at least 400.
+    #[schemars(range(min = 400))]
+    pub series_quads: usize,
     /// Pseudo-runs of each kind, at least 1000.
     #[schemars(range(min = 1000))]
     pub pseudo_runs: u64,
-    /// Looks of a pseudo-run.
+    /// Real runs of each kind, at least 30.
+    #[schemars(range(min = 30))]
+    pub real_runs: u64,
+    /// Looks of a run.
     pub quads: Vec<usize>,
     /// Launches that the first look is spread over.
     #[schemars(range(min = 1))]
     pub launches: usize,
-    /// A true slowdown, as a share of the speed, whose miss rate is found too.
+    /// The injected slowdown, as a share of the speed.
     pub slowdown_ratio: f64,
+    /// Most false admits and most false declines, each as a share of pseudo-runs.
+    pub at_most: f64,
+    /// Most slowdowns that are not declined, as a share.
+    pub missed_at_most: f64,
+}
+
+impl ErrorRateSpec {
+    /// When a run looks at its data.
+    pub fn looks(&self) -> LookPlan {
+        LookPlan {
+            quads_per_launch: self.quads.first().copied().unwrap_or(1) / self.launches.max(1),
+            quads: self.quads.clone(),
+        }
+    }
 }
 
 /// A scenario file and its text.

@@ -97,6 +97,48 @@ fn mistakes_are_explained_at_their_place() {
             "example.yaml:7:",
             "at least one prompt and one decode token",
         ),
+        (
+            "{ policy: reference }",
+            "{ command: [other] }",
+            "example.yaml:9:",
+            "at least one candidate are builds of this engine",
+        ),
+        (
+            "{ policy: reference }",
+            "{ policy: reference, command: [other] }\n  third: {}",
+            "example.yaml:9:",
+            "keys of arms of this engine",
+        ),
+        (
+            "{ policy: reference }",
+            "{ build: HEAD, recorded: { report: r, arm: a } }",
+            "example.yaml:9:",
+            "exclude each other",
+        ),
+        (
+            "{ policy: reference }",
+            "{ build: HEAD }",
+            "example.yaml:9:",
+            "is another build, `differs_in` lacks `build`",
+        ),
+        (
+            "{ policy: reference }",
+            "{ slowdown_ratio: 1.5 }",
+            "example.yaml:9:",
+            "a share between 0 and 1",
+        ),
+        (
+            "threads: 1 }",
+            "threads: 1, slowdown_ratio: 0.1 }",
+            "example.yaml:9:",
+            "a slower baseline would flatter the others",
+        ),
+        (
+            "expect_decision",
+            "error_rates: { series_quads: 400, pseudo_runs: 1000, real_runs: 30, quads: [20], launches: 4, slowdown_ratio: 0.02, at_most: 0.01, missed_at_most: 0.05 }\nexpect_decision",
+            "example.yaml:21:",
+            "two arms that are the same",
+        ),
         ("scenario: example", "scenario: ../example", "example.yaml:1:", "is no scenario name"),
         ("[8, 16]", "[8, 8]", "example.yaml:17:", "distinct numbers"),
         ("18446744073709551615", "18446744073709551616", "example.yaml:6:", ""),
@@ -116,7 +158,9 @@ fn the_shipped_scenarios_are_well_formed() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let names: Vec<String> =
         scenarios(root, &[]).unwrap().iter().map(|f| f.name().to_owned()).collect();
-    assert_eq!(names, ["aa-cpu", "cpu-decode"]);
+    for expected in ["aa-cpu", "cpu-decode", "cpu-decode-peers"] {
+        assert!(names.iter().any(|n| n == expected), "{expected} among {names:?}");
+    }
     let error = scenarios(root, &["cpu-decod".into()]).unwrap_err().to_string();
     assert!(error.contains("no scenario is called `cpu-decod`") && error.contains("`cpu-decode`"));
 }

@@ -11,6 +11,7 @@ pub(in crate::harness) fn plan(threshold: f64) -> Plan {
         scenario: "made-up".into(),
         baseline: "baseline".into(),
         candidates: vec!["candidate".into()],
+        peers: Vec::new(),
         points: vec![Point { prompt_tokens: 16, decode_tokens: 8 }],
         warmup: 1,
         looks: LookPlan { quads: vec![20, 40, 80], quads_per_launch: 5 },
@@ -27,7 +28,16 @@ pub(in crate::harness) fn plan(threshold: f64) -> Plan {
 
 /// Records of a run whose candidate is `ratio(i)` times as fast as its baseline in quad `i`.
 pub(in crate::harness) fn lines(quads: usize, ratio: impl Fn(usize) -> f64) -> Vec<Line> {
-    let mut rng = SplitMix64::new(4);
+    seeded_lines(4, quads, ratio)
+}
+
+/// As [`lines`], with other noise.
+pub(in crate::harness) fn seeded_lines(
+    seed: u64,
+    quads: usize,
+    ratio: impl Fn(usize) -> f64,
+) -> Vec<Line> {
+    let mut rng = SplitMix64::new(seed);
     let mut lines = Vec::new();
     for i in 0..quads {
         let launch = (i / 5) as u32;

@@ -33,13 +33,17 @@ pub struct Load {
     pub model: ModelSource,
     pub policy: Policy,
     pub threads: usize,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fusions: Vec<Fusion>,
     pub points: Vec<Point>,
     pub prompt_seed: u64,
     pub warmup: u32,
     /// What is packed when the model is loaded.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recipe: Option<Recipe>,
+    /// Share of the speed that every step gives up by waiting.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slowdown_ratio: Option<f64>,
 }
 
 /// The model of every arm.
@@ -113,6 +117,7 @@ struct LoadedArm {
     sequence: Sequence,
     points: Vec<Point>,
     prompts: Vec<Vec<u32>>,
+    slowdown_ratio: Option<f64>,
 }
 
 impl LoadedArm {
@@ -161,7 +166,8 @@ impl LoadedArm {
             .collect();
         let manifest =
             Execution::of(&engine, weights.source(), checkpoint.as_ref(), load.threads).manifest();
-        let mut arm = LoadedArm { engine, sequence, points: load.points, prompts };
+        let slowdown_ratio = load.slowdown_ratio;
+        let mut arm = LoadedArm { engine, sequence, points: load.points, prompts, slowdown_ratio };
         let mut tokens = Vec::new();
         for point in 0..arm.points.len() {
             for _ in 1..load.warmup {
@@ -184,12 +190,15 @@ impl LoadedArm {
         let output =
             self.engine.prefill(&mut self.sequence, prompt, RowWant::Greedy).map_err(explain)?;
         let mut token = output.greedy().ok_or("the engine gave no token")?;
+        slow(begun, self.slowdown_ratio);
         let first = Instant::now();
         for _ in 0..place.decode_tokens {
+            let step = Instant::now();
             tokens.push(token);
             let output =
                 self.engine.decode(&mut self.sequence, token, RowWant::Greedy).map_err(explain)?;
             token = output.greedy().ok_or("the engine gave no token")?;
+            slow(step, self.slowdown_ratio);
         }
         let end = Instant::now();
         tokens.push(token);
@@ -201,18 +210,28 @@ impl LoadedArm {
     }
 }
 
+/// Takes a share of the speed away: works on nothing until the step has taken 1 / (1 − share) times
+/// as long, whatever the machine is doing.
+fn slow(begun: Instant, share: Option<f64>) {
+    let Some(share) = share else { return };
+    let until = begun.elapsed().div_f64(1.0 - share);
+    while begun.elapsed() < until {
+        std::hint::spin_loop();
+    }
+}
+
 /// Whole nanoseconds, in milliseconds: a number that survives its decimal spelling.
 fn milliseconds(duration: std::time::Duration) -> f64 {
     duration.as_nanos() as f64 / 1e6
 }
 
 /// Token ids drawn from a seed, the same on every machine.
-fn prompt(seed: u64, tokens: u32, vocab: usize) -> Vec<u32> {
+pub(super) fn prompt(seed: u64, tokens: u32, vocab: usize) -> Vec<u32> {
     let mut rng = SplitMix64::new(seed);
     (0..tokens).map(|_| (rng.next_unit() * vocab as f64) as u32).collect()
 }
 
-fn digest(tokens: &[u32]) -> String {
+pub(super) fn digest(tokens: &[u32]) -> String {
     let bytes: Vec<u8> = tokens.iter().flat_map(|t| t.to_le_bytes()).collect();
     Digest::of(&bytes).short()
 }

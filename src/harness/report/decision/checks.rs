@@ -4,8 +4,8 @@ use super::super::format;
 use super::super::html::{Node, element, text};
 use super::super::page::{facts, number, section as page_section, table};
 use super::data::Data;
-use crate::harness::scenario::Line;
-use crate::harness::stats::{ErrorRates, LAUNCH_EFFECT_P, MAX_DROPPED_SHARE, POWER, Proportion};
+use crate::harness::scenario::{Line, Rate};
+use crate::harness::stats::{LAUNCH_EFFECT_P, MAX_DROPPED_SHARE, POWER};
 
 pub(super) fn section(data: &Data<'_>) -> Node {
     page_section("method", "Method and checks")
@@ -113,44 +113,45 @@ fn ratios(data: &Data<'_>) -> Node {
     table(&caption, &head, rows.collect())
 }
 
+/// How often the procedure errs on this machine, as it was known when the run started.
 fn error_rates(data: &Data<'_>) -> Node {
-    let Some(rates) = data.record.error_rates() else { return text("") };
-    let rates: ErrorRates = match rates {
-        Ok(rates) => rates,
-        Err(message) => return element("p").with(format!("Error rates: {message}.")).into(),
+    let heading = Node::from(element("h3").with("How often this procedure errs here"));
+    let Some(rates) = &data.record.run.scenario.error_rates else {
+        let unknown = element("p").with(
+            "Not established on this machine when the run started: assay scenario error-rates does it.",
+        );
+        return [heading, unknown.into()].into_iter().collect();
     };
-    let row = |truth: String, p: [&Proportion; 3]| -> Node {
-        let cell = |p: &Proportion| {
-            number(format::percent(p.share())).with(element("span").class("range").with(format!(
-                "{} – {}",
-                format::percent(p.lower),
-                format::percent(p.upper)
-            )))
-        };
-        element("tr").with(element("td").with(truth)).with_all(p.map(cell)).into()
+    let row = |what: String, rate: &Rate, runs: u64| -> Node {
+        element("tr")
+            .with(element("td").with(what))
+            .with(number(element("b").with(format::percent(rate.share))).with(
+                element("span").class("range").with(format!(
+                    "{} – {}",
+                    format::percent(rate.lower),
+                    format::percent(rate.upper)
+                )),
+            ))
+            .with(number(format!("{} of {runs}", rate.real)))
+            .into()
     };
-    let o = |o: &crate::harness::stats::Outcomes| [o.admitted, o.declined, o.inconclusive];
-    let at = o(&rates.at_threshold);
-    let slowed = o(&rates.slowed);
-    let head =
-        [("", "truth"), ("number", "admitted"), ("number", "declined"), ("number", "inconclusive")];
     let rows = vec![
-        row("ratio at the threshold (admitted, declined: errors)".into(), at.each_ref()),
+        row("admitted at the threshold".into(), &rates.false_admit, rates.real_runs),
+        row("declined at the threshold".into(), &rates.false_decline, rates.real_runs),
         row(
-            format!("true slowdown of {} (not declined: missed)", format::percent(rates.slowdown)),
-            slowed.each_ref(),
+            format!("not declined, slower by {}", format::percent(rates.slowdown_ratio)),
+            &rates.missed,
+            rates.slowed_runs,
         ),
     ];
+    let head = [("", "error"), ("number", "pseudo-runs (99%)"), ("number", "real runs")];
     let caption = format!(
-        "{} pseudo-runs of each kind, block-resampled out of this run's {} quads (seed {}); exact 99% intervals.",
+        "Campaign {} of {} on a machine like this: {} pseudo-runs of each kind out of {} A/A quads, exact 99% intervals{}.",
+        rates.run_id,
+        format::moment(&rates.started),
         format::count(rates.pseudo_runs),
         rates.series_quads,
-        rates.seed
+        if rates.holds { "" } else { "; a rate exceeds its limit or the real runs disagree" }
     );
-    [
-        Node::from(element("h3").with("How often this procedure errs here")),
-        table(&caption, &head, rows),
-    ]
-    .into_iter()
-    .collect()
+    [heading, table(&caption, &head, rows)].into_iter().collect()
 }

@@ -31,6 +31,7 @@ impl<'a> Data<'a> {
             .lines
             .iter()
             .filter_map(|l| if let Line::Quad(q) = l { Some(q) } else { None })
+            .filter(|q| !record.run.plan.is_peer(&q.arm))
             .collect();
         Data { record, verdict, quads }
     }

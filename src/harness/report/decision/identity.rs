@@ -46,7 +46,17 @@ pub(super) fn difference(data: &Data<'_>) -> Node {
         }
         let options = |name: &str| {
             run.arms.get(name).map_or(String::new(), |a| {
-                format!("policy {}, {}", a.policy, format::plural(a.threads as u64, "thread"))
+                let mut text =
+                    format!("policy {}, {}", a.policy, format::plural(a.threads as u64, "thread"));
+                if let Some(revision) = &a.revision {
+                    let short = revision.get(..12).unwrap_or(revision);
+                    text.push_str(&format!(", built from revision {short}"));
+                }
+                if let Some(share) = a.slowdown_ratio {
+                    let share = format::percent(share);
+                    text.push_str(&format!(", slowed down by {share} on purpose"));
+                }
+                text
             })
         };
         body = body.with(element("p").with(format!(
@@ -95,7 +105,10 @@ pub(super) fn environment(data: &Data<'_>) -> Node {
     let gates: Vec<String> = run
         .gates
         .iter()
-        .map(|g| format!("{} ({}, run {})", g.gate, format::plural(g.trials, "trial"), g.run_id))
+        .map(|g| {
+            let by = g.arm.as_ref().map_or(String::new(), |arm| format!(", build of {arm}"));
+            format!("{} ({}, run {}{by})", g.gate, format::plural(g.trials, "trial"), g.run_id)
+        })
         .collect();
     let bandwidth: Vec<f64> = {
         let mut all: Vec<f64> =

@@ -4,6 +4,7 @@ mod arms;
 mod checks;
 mod data;
 mod figures;
+mod foreign;
 mod identity;
 mod render;
 mod top;

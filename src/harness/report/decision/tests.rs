@@ -5,8 +5,8 @@ use crate::backend::DeviceKind;
 use crate::harness::records::{BuildRecord, MachineRecord};
 use crate::harness::scenario::testing::{lines, plan};
 use crate::harness::scenario::{
-    Bound, Decision, ErrorRateSpec, Line, SCENARIO_RECORD_VERSION, ScenarioFacts, ScenarioKind,
-    ScenarioRecord, ScenarioRun,
+    Bound, Decision, ErrorSummary, Line, PeerOutput, PeerRecord, Rate, SCENARIO_RECORD_VERSION,
+    ScenarioFacts, ScenarioKind, ScenarioRecord, ScenarioRun,
 };
 use crate::harness::spec::Track;
 
@@ -19,6 +19,7 @@ fn record(question: &str, lines: Vec<Line>) -> ScenarioRun {
         spec_digest: "0".repeat(64),
         device: DeviceKind::Cpu,
         model: "synthetic".into(),
+        model_digest: None,
         set: Default::default(),
         differs_in: Default::default(),
         bound: Some(Bound::MemoryBandwidth),
@@ -48,6 +49,8 @@ fn record(question: &str, lines: Vec<Line>) -> ScenarioRun {
         plan: plan(1.25),
         gates: Vec::new(),
         arms: Default::default(),
+        peers: Default::default(),
+        beside: Default::default(),
         refusals: Vec::new(),
         parts: 1,
         last_line: None,
@@ -100,20 +103,84 @@ fn a_run_without_samples_still_has_a_page() {
 }
 
 #[test]
-fn error_rates_are_resampled_from_the_record_and_shown() {
-    let mut record = record("Are they the same?", lines(400, |_| 1.0));
-    record.run.scenario.error_rates = Some(ErrorRateSpec {
+fn error_rates_of_the_machine_are_shown_or_said_to_be_unknown() {
+    let mut record = record("Is it faster?", lines(20, |_| 1.4));
+    assert!(render_decision(&record).contains("Not established on this machine"));
+    let rate = |share| Rate { share, lower: share / 2.0, upper: 0.0437, real: 3 };
+    record.run.scenario.error_rates = Some(ErrorSummary {
+        run_id: "20310509-error-rates".into(),
+        started: "2031-05-09T14:03:59Z".into(),
+        series_quads: 400,
         pseudo_runs: 1000,
-        quads: vec![20],
-        launches: 4,
+        real_runs: 30,
+        slowed_runs: 31,
+        false_admit: rate(0.004),
+        false_decline: rate(0.005),
         slowdown_ratio: 0.02,
+        missed: rate(0.03),
+        holds: true,
     });
-    let rates = record.error_rates().unwrap().unwrap();
-    assert_eq!((rates.series_quads, rates.at_threshold.admitted.trials), (400, 1000));
-    assert!(rates.at_threshold.admitted.lower <= 0.005 && rates.slowed.declined.share() > 0.9);
-    assert!(render_decision(&record).contains("How often this procedure errs here"));
-    // A series that is too short is said, not guessed from.
-    record.lines.truncate(100);
-    assert!(record.error_rates().unwrap().unwrap_err().contains("at least 400 quads"));
-    assert!(render_decision(&record).contains("at least 400 quads"));
+    let page = render_decision(&record);
+    for words in ["20310509-error-rates", "3 of 30", "3 of 31", "4.4%", "400 A/A quads"] {
+        assert!(page.contains(words), "{words}");
+    }
+    assert!(!page.contains("exceeds its limit"));
+}
+
+/// A record with a live peer whose quads say that it is 1.5 times as fast.
+fn with_peer(weights_from: Option<&str>) -> ScenarioRun {
+    let mut record = record("Is it faster?", lines(20, |_| 1.4));
+    record.run.plan.peers = vec!["other".into()];
+    let mut peers = lines(20, |_| 1.5);
+    peers.retain(|l| matches!(l, Line::Quad(_)));
+    for line in &mut peers {
+        if let Line::Quad(q) = line {
+            q.arm = "other".into();
+            q.samples[1].tokens = "theirs".into();
+            q.samples[2].tokens = "theirs".into();
+        }
+    }
+    record.lines.extend(peers);
+    record.run.scenario.model_digest = Some("ab".repeat(32));
+    let peer = PeerRecord {
+        command: vec!["other".into()],
+        name: Some("other engine 1.0".into()),
+        weights_from: weights_from.map(str::to_owned),
+        output: Some(PeerOutput::Tokens),
+        ..PeerRecord::default()
+    };
+    record.run.peers.insert("other".into(), peer);
+    record
+}
+
+#[test]
+fn a_live_peer_has_a_peer_ratio_and_decides_nothing() {
+    let alone = record("Is it faster?", lines(20, |_| 1.4)).verdict();
+    let record = with_peer(Some(&"ab".repeat(32)));
+    let verdict = record.verdict();
+    assert_eq!((verdict.decision, verdict.quads), (alone.decision, alone.quads));
+    assert!(verdict.comparisons.iter().all(|c| c.arm != "other"), "no plain ratio");
+    let ratios = record.peer_ratios("other").unwrap();
+    let decode = &ratios[0].estimate;
+    assert!((decode.log_ratio.exp() - 1.5).abs() < 0.02 && ratios[0].rules.is_empty());
+    let page = render_decision(&record);
+    assert!(page.contains("peer ratio 1.5") && page.contains("other engine 1.0"));
+}
+
+#[test]
+fn a_peer_without_the_same_weights_has_no_ratio() {
+    for (weights, words) in
+        [(None, "declares no digest"), (Some("cd"), "weights come from another folder")]
+    {
+        let record = with_peer(weights);
+        assert!(record.peer_ratios("other").unwrap_err().contains(words));
+        let page = render_decision(&record);
+        assert!(page.contains(words) && !page.contains("peer ratio 1"), "{words}");
+        assert!(page.contains("Live peer other"), "its times are shown");
+    }
+    let mut record = with_peer(Some(&"ab".repeat(32)));
+    record.run.peers.get_mut("other").unwrap().problem = Some("it ended early".into());
+    assert_eq!(record.peer_ratios("other").unwrap_err(), "it ended early");
+    record.run.scenario.model_digest = None;
+    assert!(render_decision(&record).contains("No peer ratio: it ended early"));
 }

@@ -1,0 +1,191 @@
+//! The page of a campaign that establishes how often the harness errs.
+
+use super::format;
+use super::html::{Node, element, text};
+use super::page::{facts, number, page, section, table};
+use super::plot::{Anchor, GOOD, INK, LINE, SOFT, Scale, draw};
+use crate::harness::scenario::{ErrorRun, Errors, Line, is_dropped};
+use crate::harness::stats::{Outcomes, Proportion, Quad};
+
+/// Renders the page of a campaign from its record alone.
+pub fn render_error_rates(record: &ErrorRun) -> String {
+    let run = &record.run;
+    let errors = record.errors();
+    let heading = "How often the harness errs on this machine";
+    let body: Node = match &errors {
+        Ok(errors) => {
+            [verdict(record, errors), rates(record, errors), figure(record), environment(record)]
+                .into_iter()
+                .collect()
+        }
+        Err(message) => {
+            let problem = element("p").with(format!("No rates: {message}."));
+            [Node::from(problem), environment(record)].into_iter().collect()
+        }
+    };
+    let kicker = text(&format!(
+        "Assay error rates · {} · {} · {}",
+        run.scenario.path,
+        run.scenario.device,
+        format::moment(&run.started)
+    ));
+    let foot = element("p").with(format!(
+        "Campaign {} · assay {} · rendered from its record alone; every sample is in record.json.",
+        run.run_id, run.build.version
+    ));
+    page("Error rates · Assay", kicker, heading, body, foot.into())
+}
+
+fn verdict(record: &ErrorRun, errors: &Errors) -> Node {
+    let (class, word) =
+        if errors.problems.is_empty() { ("pass", "Within limits") } else { ("fail", "Not within") };
+    let spec = &record.run.spec;
+    let limits = format!(
+        "Limits: false admits and false declines at most {} each, a slowdown of {} missed at most {} of the time; real runs agree with resampled ones.",
+        format::percent(spec.at_most),
+        format::percent(spec.slowdown_ratio),
+        format::percent(spec.missed_at_most)
+    );
+    let mut section = element("section")
+        .class(&format!("verdict {class}"))
+        .attribute("aria-label", "Verdict")
+        .with(element("p").class("word").with(word))
+        .with(element("p").with(limits));
+    if !errors.problems.is_empty() {
+        let items = errors.problems.iter().map(|p| element("li").with(p.as_str()));
+        section = section.with(element("ul").with_all(items));
+    }
+    section.into()
+}
+
+fn rates(record: &ErrorRun, errors: &Errors) -> Node {
+    let r = &errors.resampled;
+    let row = |truth: String, how: String, o: &Outcomes| -> Node {
+        let cell = |p: &Proportion| {
+            number(element("b").with(format::percent(p.share()))).with(
+                element("span").class("range").with(format!(
+                    "{} of {}; {} – {}",
+                    p.count,
+                    format::count(p.trials),
+                    format::percent(p.lower),
+                    format::percent(p.upper)
+                )),
+            )
+        };
+        element("tr")
+            .with(element("td").with(truth).with(element("span").class("range").with(how)))
+            .with_all([&o.admitted, &o.declined, &o.inconclusive].map(cell))
+            .into()
+    };
+    let at = || "true ratio at the threshold".to_owned();
+    let slower = || format!("truly slower by {}", format::percent(r.slowdown));
+    let pseudo = |n: u64| format!("{} pseudo-runs", format::count(n));
+    let real = |o: &Outcomes| format!("{} real runs", o.admitted.trials);
+    let rows = vec![
+        row(at(), pseudo(r.pseudo_runs), &r.at_threshold),
+        row(at(), real(&errors.real), &errors.real),
+        row(slower(), pseudo(r.pseudo_runs), &r.slowed),
+        row(slower(), real(&errors.slowed), &errors.slowed),
+    ];
+    let head = [
+        ("", "truth"),
+        ("number", "admitted"),
+        ("number", "declined"),
+        ("number", "inconclusive or invalid"),
+    ];
+    let looks = &record.run.plans.real.looks;
+    let quads: Vec<String> = looks.quads.iter().map(usize::to_string).collect();
+    section("rates", "Rates")
+        .with(element("p").with(format!(
+            "Both arms execute the same. With the true ratio at the threshold every admit and every decline is an error; with a true slowdown everything but a decline is a miss. Pseudo-runs are block-resampled out of one A/A series of {} quads, centred on its own estimate (seed {}); intervals are exact, 99%. In real slowed runs the candidate waits after every step. A run looks at its data after {} quads, {} per process launch.",
+            r.series_quads,
+            r.seed,
+            quads.join(", "),
+            looks.quads_per_launch
+        )))
+        .with(table("Decisions by truth", &head, rows))
+        .with(element("p").with(format!(
+            "Half the width of a real run's interval, typically: {}.",
+            format::percent(errors.half_width.exp_m1())
+        )))
+        .into()
+}
+
+/// The ratio of every quad of the series, in run order.
+fn figure(record: &ErrorRun) -> Node {
+    let plans = &record.run.plans;
+    let (Some(rule), Some(point)) = (plans.real.rules.first(), plans.series.points.first()) else {
+        return text("");
+    };
+    let ratios: Vec<f64> = record
+        .lines
+        .iter()
+        .filter(|l| l.of == "series")
+        .filter_map(|l| if let Line::Quad(q) = &l.line { Some(q) } else { None })
+        .filter(|q| !is_dropped(q))
+        .filter_map(|q| {
+            let [a1, b1, b2, a2] =
+                q.samples.each_ref().map(|s| rule.ratio.of(s, *point).unwrap_or(f64::NAN));
+            Some(Quad { a1, b1, b2, a2 }.log_ratio()?.exp())
+        })
+        .collect();
+    let (left, right, bottom) = (96, 1020, 420);
+    let x = Scale::over([0.0, ratios.len() as f64 - 1.0].into_iter(), left, right);
+    let y = Scale::over(ratios.iter().copied().chain([1.0]), bottom, 60);
+    let caption = "Ratio of two arms that are the same, every quad of the A/A series in run order.";
+    let drawn = draw("Ratio of every quad of the A/A series", caption, (520, 242), |c| {
+        c.axis_y(&y, left, right, "ratio");
+        c.line((left, y.at(1.0)), (right, y.at(1.0)), INK, 2);
+        for (i, ratio) in ratios.iter().enumerate() {
+            c.dot((x.at(i as f64), y.at(*ratio)), 5, GOOD, 0.5);
+        }
+        c.line((left, bottom), (right, bottom), LINE, 3);
+        c.text("quad →", (right, bottom + 40), Anchor::End, SOFT);
+    });
+    section("series", "The A/A series").with(drawn).into()
+}
+
+fn environment(record: &ErrorRun) -> Node {
+    let run = &record.run;
+    let unknown = || "unavailable".to_owned();
+    let dirty = match run.build.git_dirty {
+        Some(true) => ", modified",
+        Some(false) => ", clean",
+        None => "",
+    };
+    let revision = run.build.git_revision.get(..12).unwrap_or(&run.build.git_revision);
+    let rows = [
+        ("Model", run.scenario.model.clone()),
+        ("Workload", run.plans.series.points.first().map_or_else(unknown, ToString::to_string)),
+        ("Processor", run.machine.cpu.clone().unwrap_or_else(unknown)),
+        ("Processors usable", run.machine.usable_processors.to_string()),
+        (
+            "Build",
+            format!("assay {} ({revision}{dirty}), {}", run.build.version, run.build.profile),
+        ),
+        ("Build digest", run.build.digest.clone()),
+        ("Started", format::moment(&run.started)),
+        ("Finished", format::moment(&run.finished)),
+        ("Reproduce", "cargo run --release -- scenario error-rates".to_owned()),
+    ];
+    let rows = rows.into_iter().map(|(name, value)| (name.to_owned(), text(&value))).collect();
+    section("environment", "Environment").with(facts("Machine, build and moment", rows)).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::render_error_rates;
+    use crate::harness::scenario::errors_tests::campaign;
+
+    #[test]
+    fn the_page_says_what_holds_and_what_does_not() {
+        let page = render_error_rates(&campaign(1.0, 0.98));
+        assert!(page.contains("Within limits") && page.contains("30 real runs"));
+        assert_eq!(page, render_error_rates(&campaign(1.0, 0.98)));
+        let page = render_error_rates(&campaign(1.0, 1.0));
+        assert!(page.contains("Not within") && page.contains("missed slowdowns of real runs"));
+        let mut broken = campaign(1.0, 1.0);
+        broken.lines.clear();
+        assert!(render_error_rates(&broken).contains("there is no series"));
+    }
+}
