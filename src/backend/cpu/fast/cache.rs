@@ -91,6 +91,7 @@ fn key_at(d: usize, token: usize, head_dim: usize) -> usize {
 
 /// Where dimension `d` of a token's value lies.
 fn value_at(d: usize, token: usize) -> usize {
+    let token = if mutant!("fast_value_pairs_swapped") { token ^ 1 } else { token };
     d / LANES * VALUE_PANEL + token / 2 * PAIR + d % LANES * 2 + token % 2
 }
 

@@ -13,6 +13,7 @@ use super::simd::{LANES, Simd, dispatch};
 use crate::backend::cpu::math::silu;
 use crate::backend::cpu::rows::{Scatter, for_ranges};
 use crate::tensor::{bf16_bits, round_bf16};
+use crate::units::mutant;
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -268,10 +269,11 @@ fn tile<S: Simd, const T: usize>(
     // SAFETY: `S` is dispatched to, so the machine has it; rows of x hold the pairs of the block.
     unsafe {
         let x: [*const u32; T] = std::array::from_fn(|t| x.row::<S>(first_token + t, first_pair));
-        let mut acc: [S::Acc; T] = std::array::from_fn(|t| match fresh {
-            true => S::zero(),
-            false => S::load(sums.as_ptr().add(t * LANES)),
-        });
+        let mut acc: [S::Acc; T] =
+            std::array::from_fn(|t| match fresh && !mutant!("fast_sums_not_cleared") {
+                true => S::zero(),
+                false => S::load(sums.as_ptr().add(t * LANES)),
+            });
         for (i, pair) in w.chunks_exact(PAIR).enumerate() {
             for step in 0..S::STEPS {
                 let w = S::weights(pair.as_ptr(), step);
