@@ -194,14 +194,16 @@ impl Subject {
                 b.outputs.push(x);
                 b.op(OpKind::PerHeadNorm { x, heads, head_dim, norm });
             }
-            Region::Gemm | Region::GemmF32 => {
+            Region::Gemm | Region::GemmF32 | Region::GateUp => {
                 let (k, n) = (cell.read("k")?, cell.read("n")?);
+                let gate = b.weight(RoleName::MlpGate, n, k, 0.2);
                 let weight = b.weight(RoleName::MlpUp, n, k, 0.2);
                 let x = b.input("x", k, Draw::Activation);
                 let out = b.output("y", n);
                 b.op(match region {
                     Region::Gemm => OpKind::Gemm { x, weight, out },
-                    _ => OpKind::GemmF32 { x, weight, out },
+                    Region::GemmF32 => OpKind::GemmF32 { x, weight, out },
+                    _ => OpKind::GateUp { x, gate, up: weight, out },
                 });
             }
             Region::ResidualAdd | Region::ResidualNorm => {
@@ -216,14 +218,6 @@ impl Subject {
                     let out = b.output("y", width);
                     b.op(OpKind::ResidualNorm { residual, x, norm, out });
                 }
-            }
-            Region::GateUp => {
-                let (k, n) = (cell.read("k")?, cell.read("n")?);
-                let gate = b.weight(RoleName::MlpGate, n, k, 0.2);
-                let up = b.weight(RoleName::MlpUp, n, k, 0.2);
-                let x = b.input("x", k, Draw::Activation);
-                let out = b.output("y", n);
-                b.op(OpKind::GateUp { x, gate, up, out });
             }
             Region::SiluMul => {
                 let width = cell.read("width")?;
@@ -392,8 +386,8 @@ fn load(
 ) -> Result<Box<dyn DeviceModel>, String> {
     match device {
         DeviceKind::Cpu => {
-            let threads = Some(threads);
-            let options = CpuOptions { policy, isa: Isa::detect(), threads, poison: true };
+            let options =
+                CpuOptions { policy, isa: Isa::detect(), threads: Some(threads), poison: true };
             Ok(Box::new(CpuModel::new(plan, weights, &options)?))
         }
         DeviceKind::Cuda => Err("no region runs on CUDA yet".to_owned()),
