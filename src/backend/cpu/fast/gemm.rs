@@ -247,7 +247,7 @@ fn tiles<S: Simd>(task: &Task<'_>, weight: &Panels, panel: usize, sums: &mut [f3
             done += match (tokens - done).min(S::TOKENS) {
                 12.. => tile::<S, 12>(task.x, w, first, at, sums),
                 8.. => tile::<S, 8>(task.x, w, first, at, sums),
-                6.. => tile::<S, 6>(task.x, w, first, at, sums),
+                5.. => tile::<S, 5>(task.x, w, first, at, sums),
                 4.. => tile::<S, 4>(task.x, w, first, at, sums),
                 2.. => tile::<S, 2>(task.x, w, first, at, sums),
                 _ => tile::<S, 1>(task.x, w, first, at, sums),

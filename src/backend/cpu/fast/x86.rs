@@ -17,7 +17,8 @@ impl Simd for Avx2 {
     type Weights = [__m256; 2];
     type Fma = Avx2;
     const STEPS: usize = 2;
-    const TOKENS: usize = 6;
+    // Ten sums, the pair, its two widened halves, a broadcast and the mask fill the 16 registers.
+    const TOKENS: usize = 5;
 
     /// # Safety
     /// As the trait's.
