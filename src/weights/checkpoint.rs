@@ -57,8 +57,9 @@ impl Checkpoint {
         };
         let (main, warnings) = (opened.main, opened.warnings);
         let checkpoint = Checkpoint { main, files, tensors, metadata, warnings, attached };
-        if let Some(attached) = &checkpoint.attached {
-            attached.check_files(&checkpoint)?;
+        match &checkpoint.attached {
+            Some(attached) => attached.check_files(&checkpoint)?,
+            None => attach::check_alone(&checkpoint, path.as_ref())?,
         }
         Ok(checkpoint)
     }

@@ -1,6 +1,8 @@
 //! A folder of packed weights: the sidecar against the files beside it, and against the model.
 
-use super::sidecar::{PLAN_KEY, PackedRecord, SIDECAR, Sidecar, Treatment, WeightRecord};
+use super::sidecar::{
+    PACKED_PREFIX, PLAN_KEY, PackedRecord, SIDECAR, Sidecar, Treatment, WeightRecord,
+};
 use super::{Artifact, Prefill};
 use crate::descriptor::{Descriptor, RoleName, Scope};
 use crate::tensor::{
@@ -51,6 +53,24 @@ pub(in crate::weights) fn read(folder: &Path) -> Result<Option<Attached>, Checkp
     let attached = Attached { path, sidecar };
     attached.check_itself()?;
     Ok(Some(attached))
+}
+
+/// Requires a folder without a sidecar to hold no packed weights.
+pub(in crate::weights) fn check_alone(
+    checkpoint: &Checkpoint,
+    path: &Path,
+) -> Result<(), CheckpointError> {
+    let packed = checkpoint.tensors().map(|(name, _)| name).find(|n| n.starts_with(PACKED_PREFIX));
+    match packed {
+        Some(name) if path.is_dir() => {
+            let file = checkpoint.file_of(name).unwrap_or(checkpoint.main_file());
+            let found = format!("packed weights without a {SIDECAR}");
+            Err(CheckpointError::new(file, Rule::SidecarForeign, found)
+                .tensor(name)
+                .help("packed weights are of no use without it: copy it, or quantize again"))
+        }
+        _ => Ok(()),
+    }
 }
 
 impl Attached {
