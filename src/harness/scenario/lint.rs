@@ -12,6 +12,7 @@ pub(super) fn lint(file: &ScenarioFile) -> Result<(), Diagnostic> {
     arms(file)?;
     measure(file)?;
     rules(file)?;
+    quality(file)?;
     error_rates(file)
 }
 
@@ -138,6 +139,23 @@ fn measure(file: &ScenarioFile) -> Result<(), Diagnostic> {
     }
     looks(&spec.measure.quads.value, spec.measure.launches.value)
         .map_err(|message| file.at(&spec.measure.quads, message))
+}
+
+fn quality(file: &ScenarioFile) -> Result<(), Diagnostic> {
+    let Some(place) = &file.spec.quality else { return Ok(()) };
+    let spec = &place.value;
+    if spec.budgets.is_empty() {
+        return Err(file.at(place, "quality without a budget decides nothing"));
+    }
+    if spec.window_tokens < 2 || spec.corpus_tokens < 2 {
+        return Err(file.at(place, "a window, and the text, need at least two tokens"));
+    }
+    let candidates: Vec<&str> =
+        file.arms().keys().map(String::as_str).filter(|name| *name != BASELINE).collect();
+    match spec.budgets.iter().find_map(|budget| budget.problem(&candidates)) {
+        Some(problem) => Err(file.at(place, problem)),
+        None => Ok(()),
+    }
 }
 
 /// Checks looks and launches.

@@ -14,11 +14,13 @@ mod foreign;
 mod identify;
 mod identity;
 mod lint;
+mod measure_quality;
 mod metric;
 mod peers;
 mod plan;
 mod process;
 mod profile;
+mod quality;
 mod record;
 mod rule;
 mod run;
@@ -55,6 +57,9 @@ pub use metric::{Metric, Point};
 pub use plan::Plan;
 pub use process::{WorkerCommand, WorkerError};
 pub use profile::model_source;
+pub use quality::{
+    Budget, BudgetResult, Figures, LogitCheck, QualityMetric, QualityRecord, QualitySpec,
+};
 pub use record::{
     ArmRecord, GateEvidence, SCENARIO_RECORD_VERSION, ScenarioFacts, ScenarioKind, ScenarioRecord,
     ScenarioRun, exit,

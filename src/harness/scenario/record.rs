@@ -2,8 +2,8 @@
 
 use super::spec::{Block, Bound};
 use super::{
-    BesideRecord, Comparison, Decision, ErrorSummary, Line, PeerRecord, Plan, Verdict, decide,
-    peer_comparisons,
+    BesideRecord, Comparison, Decision, ErrorSummary, Line, PeerRecord, Plan, QualityRecord,
+    Verdict, decide, peer_comparisons,
 };
 use crate::backend::{DeviceKind, Policy};
 use crate::harness::records::{BuildRecord, MachineRecord};
@@ -50,6 +50,9 @@ pub struct ScenarioRecord {
     /// Arms of earlier records, shown beside.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub beside: BTreeMap<String, BesideRecord>,
+    /// What the candidates lose in quality; absent where the scenario does not ask.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quality: Option<QualityRecord>,
     /// Why the run is invalid whatever was measured (arms that differ in more than they may).
     pub refusals: Vec<String>,
     /// Parts the run was measured in: more than one after `--resume`.
@@ -131,10 +134,24 @@ impl ScenarioRun {
     pub fn verdict(&self) -> Verdict {
         let verdict = decide(&self.run.plan, &self.lines, true).unwrap_or_default();
         if self.run.refusals.is_empty() {
-            return verdict;
+            return self.within_budgets(verdict);
         }
         let reasons = self.run.refusals.iter().chain(&verdict.reasons).cloned().collect();
         Verdict { decision: Decision::Invalid, reasons, ..verdict }
+    }
+
+    /// The verdict with what quality says: a budget that is exceeded declines what speed admits.
+    fn within_budgets(&self, mut verdict: Verdict) -> Verdict {
+        let Some(quality) = &self.run.quality else { return verdict };
+        let exceeded = quality.exceeded();
+        if !exceeded.is_empty() && verdict.decision != Decision::Invalid {
+            verdict.decision = Decision::Decline;
+            verdict.reasons.splice(0..0, exceeded);
+        }
+        if let QualityRecord::Unavailable { reason } = quality {
+            verdict.reasons.push(format!("speed alone is decided: {reason}"));
+        }
+        verdict
     }
 
     /// The ratios of a live peer to the baseline, or why none is shown: it stopped, its weights were

@@ -112,6 +112,7 @@ pub fn run_scenario(
     };
     let probe = ReadProbe::new(MachineRecord::current().usable_processors as usize);
     let mut runner = Runner { request, store, content, probe };
+    runner.measure_quality(watch)?;
     loop {
         let run = &runner.content.run;
         let decided =

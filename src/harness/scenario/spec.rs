@@ -1,6 +1,7 @@
 //! A scenario file as it is written.
 
 use super::arm_weights::ArmWeights;
+use super::quality::QualitySpec;
 use super::{AdmitWhen, Decision, Metric};
 use crate::backend::{DeviceKind, Fusion, Policy};
 use crate::harness::spec::{Diagnostic, Located, NonEmpty, Track, parse_yaml, read_file};
@@ -45,6 +46,9 @@ pub struct ScenarioSpec {
     /// The physical bound that a report shows the reached fraction of.
     #[serde(default)]
     pub bound: Option<Bound>,
+    /// What a candidate may lose in quality; without it speed alone is decided.
+    #[serde(default)]
+    pub(super) quality: Option<Located<QualitySpec>>,
     /// The rule.
     pub(super) admit_when: Located<AdmitWhen>,
     /// What the author expects, by device: the exit code says whether it came out so.

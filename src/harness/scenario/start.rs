@@ -52,6 +52,7 @@ pub(super) fn record(request: &RunRequest<'_>) -> ScenarioRecord {
         arms: BTreeMap::new(),
         peers: peers(request),
         beside: request.beside.clone(),
+        quality: None,
         refusals: Vec::new(),
         parts: 1,
         last_line: None,

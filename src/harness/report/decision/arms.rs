@@ -203,7 +203,7 @@ pub(super) fn quality(data: &Data<'_>) -> Node {
         "The arms produced different tokens for the timed prompts, as executions of different numerics may."
     };
     section("quality", "Quality")
-        .with(element("p").with("No quality budget is part of this scenario: speed alone is decided."))
+        .with(super::quality::evidence(data.record.run.quality.as_ref()))
         .with(element("p").with(format!(
             "Every timed sample produced exactly the tokens of its own arm's untimed run, else the run would be invalid. {tokens}"
         )))

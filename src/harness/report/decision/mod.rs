@@ -6,6 +6,7 @@ mod data;
 mod figures;
 mod foreign;
 mod identity;
+mod quality;
 mod render;
 mod top;
 

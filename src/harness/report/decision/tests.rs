@@ -51,6 +51,7 @@ fn record(question: &str, lines: Vec<Line>) -> ScenarioRun {
         arms: Default::default(),
         peers: Default::default(),
         beside: Default::default(),
+        quality: None,
         refusals: Vec::new(),
         parts: 1,
         last_line: None,
