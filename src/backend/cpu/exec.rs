@@ -325,6 +325,8 @@ impl Executor {
 
     /// Region `gate_up`.
     fn gate_up(&self, weights: [&WeightRef; 2], x: &[f32], context: &Context<'_>, out: &mut [f32]) {
+        let [gate, up] = weights;
+        let weights = if mutant!("fused_gate_up_swapped") { [up, gate] } else { weights };
         let packed = weights.iter().any(|w| self.packed.contains_key(w));
         if let [Some(gate), Some(up)] = weights.map(|w| self.panels.get(w))
             && !packed
@@ -333,7 +335,8 @@ impl Executor {
         }
         let mut products = [vec![0.0; out.len()], vec![0.0; out.len()]];
         for (weight, product) in weights.into_iter().zip(&mut products) {
-            self.product(weight, x, context, product, self.round);
+            let round = self.round && !mutant!("fused_products_unrounded");
+            self.product(weight, x, context, product, round);
         }
         let [gate, up] = &products;
         silu_mul(self.isa, gate, up, self.rows(weights[0]), self.round, out);

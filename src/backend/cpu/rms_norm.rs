@@ -43,8 +43,14 @@ pub(super) fn residual_norm(
     let parts: Vec<_> = residual.chunks_exact_mut(width).zip(out.chunks_exact_mut(width)).collect();
     let least = (4 << 10) / width + 1;
     for_each_part(parts, least, |i, (residual, out)| {
+        let i = if mutant!("fused_residual_first_row") { 0 } else { i };
+        if mutant!("fused_norm_before_sum") {
+            out.copy_from_slice(residual);
+        }
         add_row(isa, residual, &x[i * width..][..width], norm.round);
-        out.copy_from_slice(residual);
+        if !mutant!("fused_norm_before_sum") {
+            out.copy_from_slice(residual);
+        }
         norm_row(isa, out, norm);
     });
 }
