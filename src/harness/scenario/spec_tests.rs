@@ -111,7 +111,7 @@ fn mistakes_are_explained_at_their_place() {
         ),
         (
             "{ policy: reference }",
-            "{ build: HEAD, recorded: { report: r, arm: a } }",
+            "{ build: HEAD, recorded: { report: r, arm: a } }\n  third: {}",
             "example.yaml:9:",
             "exclude each other",
         ),
