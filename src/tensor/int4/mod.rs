@@ -11,6 +11,7 @@
 mod check;
 mod error;
 mod packed;
+mod part;
 mod quantise;
 mod shape;
 
