@@ -7,8 +7,8 @@ use clap::Subcommand;
 
 const EXAMPLES: &str = "\
 Examples:
-  assay capture record --model ./SmolLM2-135M --prompts prompts.json --greedy 32 \\
-                       --all-positions --out a.safetensors
+  assay capture record --model ./SmolLM2-135M --prompts prompts.json \\
+                       --greedy 32 --all-positions --out a.safetensors
   assay capture compare a.safetensors b.safetensors
   assay capture compare a.safetensors b.safetensors --across builds";
 

@@ -2,7 +2,9 @@
 
 use super::render;
 use crate::cli::{Console, Failure};
-use crate::harness::capture::{Across, Capture, Mode, compare};
+use crate::harness::capture::{
+    Across, Capture, HOW_TO_RECORD, LOGITS, Mode, Walk, compare, first_difference, write_repro,
+};
 use crate::units::Exit;
 use clap::ValueEnum;
 use serde_json::json;
@@ -13,10 +15,12 @@ Examples:
   assay capture compare a.safetensors b.safetensors
   assay capture compare old.safetensors new.safetensors --across builds
   assay capture compare reference.safetensors f32.safetensors --mode diagnostic
-  assay capture compare a.safetensors b.safetensors --mode diagnostic --first-difference
+  assay capture compare a.safetensors b.safetensors --first-difference
+  assay capture compare a.safetensors b.safetensors --first-difference \\
+                        --repro ./repro
 
 Exit codes:
-  0  strict: the manifests admit the comparison, all arrays are bitwise equal and finite
+  0  strict: the manifests admit the comparison, all arrays are equal and finite
   1  strict: they do not, or an array differs
   2  legacy: a side has no manifest; the arrays in common are equal
   3  diagnostic: differences are shown, nothing is claimed";
@@ -33,9 +37,18 @@ pub(super) struct Args {
     right: PathBuf,
     #[command(flatten)]
     mode: ModeArgs,
-    /// Name the first captured activation, in order of execution, that differs
+    /// Walk the activations in order of execution to the first region, token and element that
+    /// differ, and write a folder to make the difference again from
     #[arg(long)]
     first_difference: bool,
+    /// That folder
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "first-difference",
+        requires = "first_difference"
+    )]
+    repro: PathBuf,
 }
 
 /// The flags that say what a comparison is for.
@@ -98,26 +111,40 @@ pub(super) fn run(args: &Args, console: &Console) -> Result<Exit, Failure> {
     let mode = args.mode.mode()?;
     let (left, right) = (Capture::open(&args.left)?, Capture::open(&args.right)?);
     let comparison = compare(&left, &right, mode);
-    let first = match (args.first_difference, left.info.as_ref().or(right.info.as_ref())) {
-        (true, Some(info)) => Some(comparison.first_difference(info)),
-        (true, None) => {
-            return Err(Failure::usage(
-                "--first-difference needs a capture that names the order of its activations",
-            ));
-        }
-        (false, _) => None,
+    let walk = match args.first_difference {
+        true => Some(first_difference(&left, &right).map_err(Failure::usage)?),
+        false => None,
     };
     if console.json() {
         let mut value = comparison.to_json();
         value["left"] = json!(args.left);
         value["right"] = json!(args.right);
-        if let Some(first) = first {
-            value["first_difference"] = json!(first.map(|a| &a.name));
+        if let Some(walk) = &walk {
+            value["first_difference"] = match walk {
+                Walk::Different(found) => json!(found),
+                Walk::Same { .. } => json!(null),
+            };
         }
         console.product_json(&value)?;
     } else {
         let names = [args.left.display().to_string(), args.right.display().to_string()];
-        console.product(&render::comparison(&comparison, &names, first, console))?;
+        console.product(&render::comparison(&comparison, &names, walk.as_ref(), console))?;
+    }
+    if let Some(Walk::Different(found)) = &walk {
+        write_repro(&left, &right, found, &args.repro)?;
+        console.note(&format!(
+            "wrote {}; make it again with: sh {} MODEL",
+            args.repro.display(),
+            args.repro.join("reproduce.sh").display()
+        ));
+        let taps = [&left, &right].map(|c| c.info.as_ref().is_some_and(|i| !i.taps.is_empty()));
+        if found.activation == LOGITS && taps.contains(&false) {
+            console.note(&format!(
+                "the captures share no activations, so the walk could only look at logits; {HOW_TO_RECORD}"
+            ));
+        } else if found.regions.len() > 1 {
+            console.note("`--tap all` on both sides narrows it down to one region");
+        }
     }
     Ok(comparison.exit())
 }

@@ -19,10 +19,12 @@ use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
 Examples:
-  assay capture record --model ./SmolLM2-135M --prompts prompts.json --greedy 32 \\
-                       --all-positions --out a.safetensors
-  assay capture record --model ./SmolLM2-135M --prompts prompts.json --policy f32 --taps \\
-                       --tap layers.3.attention_core.out --states --chunk 64 --out b.safetensors
+  assay capture record --model ./SmolLM2-135M --prompts prompts.json \\
+                       --greedy 32 --all-positions --out a.safetensors
+  assay capture record --model ./SmolLM2-135M --prompts prompts.json --taps \\
+                       --tap layers.3.attention_core.out --out b.safetensors
+  assay capture record --model ./SmolLM2-135M --prompts prompts.json --tap all \\
+                       --states --chunk 64 --out c.safetensors
 
 prompts.json maps a name to token ids or to text:
   { \"ids\": [1, 2, 3], \"text\": \"Once upon a time\" }
@@ -46,7 +48,7 @@ pub(super) struct Args {
     /// Embedding, mixer, feed-forward and output of every layer, and the final norm
     #[arg(long)]
     taps: bool,
-    /// Further activations by name, such as layers.3.gdn_core.out
+    /// Further activations by name, such as layers.3.gdn_core.out; `all` for every one
     #[arg(long, value_name = "NAME", num_args = 1..)]
     tap: Vec<String>,
     /// Recurrent and convolution states after each prompt

@@ -3,7 +3,9 @@
 use crate::cli::table::columns;
 use crate::cli::{Console, Tone};
 use crate::engine::manifest::ManifestDifference;
-use crate::harness::capture::{Admission, ArrayComparison, ArrayState, CaptureComparison};
+use crate::harness::capture::{
+    Admission, ArrayComparison, ArrayState, CaptureComparison, FirstDifference, Walk,
+};
 use crate::units::{Canonical, Exit};
 
 /// Arrays listed one by one before the rest is counted.
@@ -15,7 +17,7 @@ const VALUE_WIDTH: usize = 40;
 pub(super) fn comparison(
     comparison: &CaptureComparison,
     names: &[String; 2],
-    first: Option<Option<&ArrayComparison>>,
+    walk: Option<&Walk>,
     console: &Console,
 ) -> String {
     let mut text = format!("left   {}\nright  {}\n", names[0], names[1]);
@@ -39,9 +41,11 @@ pub(super) fn comparison(
         text += &format!("cases: {case}\n");
     }
     text += &format!("\n{}", arrays(&comparison.arrays, console));
-    match first {
-        Some(Some(array)) => text += &format!("first difference: {}\n", array.name),
-        Some(None) => text += "first difference: none\n",
+    match walk {
+        Some(Walk::Different(found)) => text += &first_difference(found),
+        Some(Walk::Same { activations }) => {
+            text += &format!("first difference: none in {activations} arrays walked\n");
+        }
         None => {}
     }
     let tone = match comparison.exit() {
@@ -50,6 +54,31 @@ pub(super) fn comparison(
         _ => Tone::Caution,
     };
     text + &format!("\n{}\n", console.paint(&comparison.verdict(), tone))
+}
+
+/// Where two captures part.
+fn first_difference(found: &FirstDifference) -> String {
+    let token = found.token_id.map_or(String::new(), |id| format!(" (token id {id})"));
+    let region = match &found.regions[..] {
+        [] => "not recorded".to_owned(),
+        [one] => one.clone(),
+        more => format!("one of {}", more.join(", ")),
+    };
+    let ulp = found.ulp.map_or(String::new(), |n| format!(", {n} ulp apart"));
+    let rows = [
+        ("activation", found.activation.clone()),
+        ("region", region),
+        ("equal before it", found.before.clone().unwrap_or_else(|| "nothing was captured".into())),
+        ("prompt", found.prompt.clone()),
+        ("position", format!("{}{token}, {}", found.position, found.case)),
+        ("element", format!("{} of {}", found.element, found.width)),
+        ("left", format!("{:e} ({})", found.left, found.left_bits)),
+        ("right", format!("{:e} ({}){ulp}", found.right, found.right_bits)),
+        ("in this row", format!("{} of {} elements differ", found.unequal_in_row, found.width)),
+    ];
+    let rows: Vec<Vec<String>> =
+        rows.into_iter().map(|(name, value)| vec![format!("  {name}"), value]).collect();
+    format!("first difference\n{}", columns(&rows, &[]))
 }
 
 /// Blocks side by side, and the fields that differ.

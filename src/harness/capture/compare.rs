@@ -26,18 +26,6 @@ impl CaptureComparison {
         !self.arrays.is_empty() && self.arrays.iter().all(ArrayComparison::equal)
     }
 
-    /// The first captured activation, in order of execution, that is not bitwise equal.
-    pub fn first_difference<'a>(&'a self, info: &CaptureInfo) -> Option<&'a ArrayComparison> {
-        let tap = |prompt: &str, tap: &str| format!("tap.{prompt}.{tap}");
-        let names = info.prompts.iter().flat_map(|p| {
-            let logits = format!("logits.{}", p.name);
-            info.taps.iter().map(move |t| tap(&p.name, t)).chain([logits])
-        });
-        names
-            .filter_map(|name| self.arrays.iter().find(|a| a.name == name))
-            .find(|a| a.shared() && !a.equal())
-    }
-
     /// The exit code of the comparison (see `docs/identities.md`).
     pub fn exit(&self) -> Exit {
         match (&self.admission, self.mode) {

@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 /// Version of the layout; a reader refuses later ones.
-pub const CAPTURE_VERSION: u32 = 1;
+///
+/// 2 added `tap_regions`; files of version 1 are read as before.
+pub const CAPTURE_VERSION: u32 = 2;
 
 /// What a capture executed: the metadata entry `capture`, as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +20,9 @@ pub struct CaptureInfo {
     pub chunk_tokens: usize,
     /// Names of the captured activations in the order of execution.
     pub taps: Vec<String>,
+    /// For each of `taps`, and at last for the logits: the regions that ran since the one before.
+    #[serde(default)]
+    pub tap_regions: Vec<Vec<String>>,
     pub states: bool,
     pub prompts: Vec<PromptInfo>,
 }

@@ -9,18 +9,25 @@ mod admission;
 mod arrays;
 mod compare;
 mod error;
+mod first;
 mod info;
 mod prompts;
 mod read;
 mod record;
+mod repro;
 mod verdict;
 mod write;
+
+#[cfg(test)]
+mod tests;
 
 pub use admission::{Across, Admission, Mode, admit};
 pub use arrays::{ArrayComparison, ArrayState};
 pub use compare::{CaptureComparison, compare};
 pub use error::CaptureError;
+pub use first::{CannotWalk, FirstDifference, HOW_TO_RECORD, LOGITS, Walk, first_difference};
 pub use info::{CAPTURE_VERSION, CaptureInfo, CaseRun, PromptInfo};
 pub use prompts::{Prompt, PromptContent, PromptSource, parse_prompts};
 pub use read::Capture;
-pub use record::{RecordOptions, Recorded, record};
+pub use record::{EVERY_TAP, RecordOptions, Recorded, record};
+pub use repro::write_repro;

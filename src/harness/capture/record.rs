@@ -8,6 +8,9 @@ use crate::engine::{Batch, Engine, Output, Sequence, SequenceError, Want};
 use crate::units::nearest;
 use std::path::Path;
 
+/// The name that stands for every activation.
+pub const EVERY_TAP: &str = "all";
+
 /// What to record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordOptions {
@@ -17,7 +20,7 @@ pub struct RecordOptions {
     pub all_positions: bool,
     /// The activations of the residual stream, the mixers and the feed-forwards.
     pub taps: bool,
-    /// Further activations by name.
+    /// Further activations by name; [`EVERY_TAP`] stands for all.
     pub tap_names: Vec<String>,
     /// Recurrent and convolution states after each prompt.
     pub states: bool,
@@ -46,6 +49,7 @@ pub fn record(
     out: &Path,
     progress: &mut dyn FnMut(usize),
 ) -> Result<Recorded, CaptureError> {
+    let options = &spelt_out(engine, options);
     let order = tap_order(engine, options)?;
     for prompt in prompts {
         admit(engine, prompt, options)?;
@@ -69,12 +73,22 @@ pub fn record(
         all_positions: options.all_positions,
         greedy_steps: options.greedy_steps,
         chunk_tokens: engine.chunk_tokens(),
+        tap_regions: tap_regions(engine, &order),
         taps: order,
         states: options.states,
         prompts: infos,
     };
     let size_bytes = writer.finish(&info, manifest)?;
     Ok(Recorded { info, size_bytes, has_states })
+}
+
+/// The options with every activation named where all are asked for.
+fn spelt_out(engine: &Engine, options: &RecordOptions) -> RecordOptions {
+    let mut options = options.clone();
+    if options.tap_names.iter().any(|n| n == EVERY_TAP) {
+        options.tap_names = engine.plan().tap_names().into_iter().collect();
+    }
+    options
 }
 
 /// The requested activations in the order of execution.
@@ -87,6 +101,29 @@ fn tap_order(engine: &Engine, options: &RecordOptions) -> Result<Vec<String>, Ca
     let taps = request(options);
     let names = engine.plan().all_ops().flat_map(|op| op.taps.iter().map(|(name, _)| name));
     Ok(names.filter(|n| taps.wants(n)).cloned().collect())
+}
+
+/// For each captured activation, and at last for the logits, the regions that ran since the one
+/// before.
+fn tap_regions(engine: &Engine, order: &[String]) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    let mut regions: Vec<String> = Vec::new();
+    for op in engine.plan().all_ops() {
+        let name = op.kind.region().name();
+        if !regions.iter().any(|r| r == name) {
+            regions.push(name.to_owned());
+        }
+        for _ in op.taps.iter().filter(|(tap, _)| order.contains(tap)) {
+            found.push(std::mem::take(&mut regions));
+            // A further tap of the same operation was made by it as well.
+            regions.push(name.to_owned());
+        }
+        if op.taps.iter().any(|(tap, _)| order.contains(tap)) {
+            regions.clear();
+        }
+    }
+    found.push(regions);
+    found
 }
 
 fn request(options: &RecordOptions) -> Taps {
