@@ -10,6 +10,7 @@ mod generation_lifecycle;
 mod instruction_sets;
 mod loaded;
 mod logits_source;
+mod long_sequence;
 mod manifest_identity;
 mod model_reference;
 mod quant_artifact;
@@ -24,6 +25,7 @@ mod runner_probe;
 mod sampling_distribution;
 mod sampling_replay;
 mod schedule_invariance;
+mod soak;
 mod state_checkpoint;
 mod tokenizer_stream;
 

@@ -2,10 +2,10 @@
 
 use super::{
     capture_compare, chunk_consistency, core_reference, descriptor_snapshot, device_facts,
-    fusion_equivalence, generation_lifecycle, instruction_sets, manifest_identity, model_reference,
-    quant_artifact, quant_format, quant_kernel, refusal, region_invariance, region_inventory,
-    resource_safety, runner_probe, sampling_distribution, sampling_replay, schedule_invariance,
-    state_checkpoint, tokenizer_stream,
+    fusion_equivalence, generation_lifecycle, instruction_sets, long_sequence, manifest_identity,
+    model_reference, quant_artifact, quant_format, quant_kernel, refusal, region_invariance,
+    region_inventory, resource_safety, runner_probe, sampling_distribution, sampling_replay,
+    schedule_invariance, soak, state_checkpoint, tokenizer_stream,
 };
 use crate::harness::kind::{DeviceUse, GateKind, KindSpec, PolicyUse};
 use crate::harness::spec::{Diagnostic, Overrides, Reading, parse_kind};
@@ -45,6 +45,7 @@ pub(in crate::harness) static REGISTRY: &[Registration] = &[
     kind::<fusion_equivalence::FusionEquivalence>(),
     kind::<generation_lifecycle::GenerationLifecycle>(),
     kind::<instruction_sets::InstructionSets>(),
+    kind::<long_sequence::LongSequence>(),
     kind::<manifest_identity::ManifestIdentity>(),
     kind::<model_reference::ModelReference>(),
     kind::<quant_artifact::QuantArtifact>(),
@@ -57,6 +58,7 @@ pub(in crate::harness) static REGISTRY: &[Registration] = &[
     kind::<sampling_distribution::SamplingDistribution>(),
     kind::<sampling_replay::SamplingReplay>(),
     kind::<schedule_invariance::ScheduleInvariance>(),
+    kind::<soak::Soak>(),
     kind::<state_checkpoint::StateCheckpoint>(),
     kind::<tokenizer_stream::TokenizerStream>(),
     kind::<runner_probe::RunnerProbe>(),
