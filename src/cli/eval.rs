@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 const EXAMPLES: &str = "\
-The text is cut into windows of --window tokens without overlap; each is a sequence of its own, and the
+The text is cut into windows of --window tokens without overlap; each is a sequence of its own, and the \
 first token of a window, which has no past, is not scored (unless the tokeniser puts a BOS before it).
 
 Examples:

@@ -82,14 +82,20 @@ struct Global {
 
 const EXAMPLES: &str = "\
 Examples:
-  assay gates run all                  every claim this machine can test, with a report
-  assay gates list                     what would run, and what cannot run here
+  assay gates run all                  every claim this machine can test
+  assay gates list                     what would run, what cannot run here
   assay completions bash > assay.bash  shell completions
 
 Exit codes:
-  0 pass or admitted   1 fail, rejected, or not the expected decision   2 legacy, unverified
-  3 diagnostic only    4 inconclusive or invalid    64 usage or spec error
-  70 internal error    74 input/output error        130 interrupted (records kept)";
+  0    pass, admitted, or the expected decision
+  1    fail, rejected, or another decision than the expected one
+  2    legacy: equal, and unverified
+  3    diagnostic only
+  4    inconclusive or invalid
+  64   usage or spec error
+  70   internal error
+  74   input/output error
+  130  interrupted; records are kept";
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
@@ -155,6 +161,16 @@ mod tests {
         assert_eq!(exit(&["assay", "completions", "bash"]), None);
     }
 
+    /// At 80 columns no example is broken, and paragraphs are left to clap to wrap.
+    fn reads_well(help: &str, path: &str) {
+        let prose = |line: &str| !line.is_empty() && !line.starts_with(' ') && !line.ends_with(':');
+        for (line, next) in help.lines().zip(help.lines().skip(1).chain([""])) {
+            let broken = line.starts_with(' ') && line.chars().count() > 80;
+            assert!(!broken, "`{path}`: longer than 80 characters: {line}");
+            assert!(!(prose(line) && prose(next)), "`{path}`: wrapped by hand: {line}");
+        }
+    }
+
     /// Every subcommand, at every level, says what it is for and shows an example.
     #[test]
     fn every_level_has_help_and_examples() {
@@ -170,6 +186,7 @@ mod tests {
                 .unwrap_or_default()
                 .to_lowercase();
             assert!(examples.contains("example"), "`{path}` has no examples in its help");
+            reads_well(&examples, &path);
             for sub in command.get_subcommands() {
                 walk(sub, &path);
             }

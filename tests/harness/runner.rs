@@ -148,6 +148,109 @@ fn parts_cover_everything_once() {
     assert_eq!((all.len(), unique.len()), (20, 20));
 }
 
+fn only_run(folder: &Path) -> std::path::PathBuf {
+    let mut runs = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path());
+    let run = runs.next().unwrap();
+    assert!(runs.next().is_none(), "one run in {}", folder.display());
+    run
+}
+
+#[test]
+fn parts_are_merged_into_the_whole_and_a_lost_part_is_a_failure() {
+    let project = Project::new(&[("probe", "behaviour: [pass, measure]\nrepeat: 12")]);
+    for part in ["hash:1/3", "hash:2/3", "hash:3/3"] {
+        project.run(&["gates", "run", "all", "--partition", part, "--out", &part[5..6]]);
+    }
+    let part = |n: &str| only_run(&project.path().join(n)).display().to_string();
+    let (one, two, three) = (part("1"), part("2"), part("3"));
+    let files = ["--junit", "j.xml", "--markdown", "m.md"];
+    let merge = |runs: &[&str]| {
+        let mut arguments = vec!["report", "merge"];
+        arguments.extend(runs.iter().chain(&files));
+        project.run(&arguments)
+    };
+    let (code, stdout, stderr) = merge(&[&one, &two, &three]);
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    assert!(stdout.contains("12 passed, 12 measured"), "{stdout}");
+    let whole = only_run(&project.path().join("results"));
+    let all = names(&trials(&whole));
+    let mut unique = all.clone();
+    unique.dedup();
+    assert_eq!((all.len(), unique.len()), (24, 24));
+    assert!(whole.join("report.html").is_file());
+    let junit = std::fs::read_to_string(project.path().join("j.xml")).unwrap();
+    assert!(junit.contains("tests=\"24\""), "{junit}");
+    // The result is a run like any other: it loads, and compares.
+    let whole = whole.display().to_string();
+    let (code, stdout, stderr) = project.run(&["report", "compare", &whole, &whole]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("same: 24 trials"), "{stdout}");
+
+    let (code, stdout, _) = merge(&[&one, &three]);
+    assert_eq!(code, 1, "{stdout}");
+    let told = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(told.contains("the trials of part hash:2/3: no such run given"), "{stdout}");
+    let (code, _, stderr) = merge(&[&one, &one]);
+    assert_eq!(code, 64);
+    assert!(stderr.contains("the same run is given twice"), "{stderr}");
+    let (code, _, stderr) = merge(&[&one, "nowhere"]);
+    assert_eq!(code, 74);
+    assert!(stderr.contains("cannot read nowhere/run.json"), "{stderr}");
+}
+
+#[test]
+fn a_merged_run_keeps_the_gravest_verdict_and_refuses_what_does_not_belong_together() {
+    let project = Project::new(&[("probe", "behaviour: [first]\nrepeat: 2\ngrouped: true")]);
+    let run = |out: &str, more: &[&str]| {
+        let mut arguments = vec!["gates", "run", "all", "--jobs", "1", "--out", out];
+        arguments.extend(more);
+        project.run(&arguments);
+        only_run(&project.path().join(out)).display().to_string()
+    };
+    let (a, b) = (run("a", &[]), run("b", &["--shuffle", "1"]));
+    let (code, stdout, stderr) = project.run(&["report", "merge", &a, &b]);
+    assert_eq!(code, 1, "{stdout}{stderr}");
+    assert!(stderr.contains("2 trials executed by more than one run"), "{stderr}");
+    let (set, other) = (run("c", &["--set", "repeat=3"]), run("d", &["--long"]));
+    let refused = |x: &str, y: &str, reason: &str| {
+        let (code, _, stderr) = project.run(&["report", "merge", x, y]);
+        assert_eq!(code, 64, "{stderr}");
+        assert!(stderr.contains(reason), "{stderr}");
+    };
+    refused(&a, &set, "made with different --set values");
+    refused(&a, &other, "one ran without --long, one with --long");
+    project.write("probe", "behaviour: [pass]\nrepeat: 2");
+    refused(&a, &run("e", &[]), "the file of gate `probe` differs");
+    let changed = format!("{b}/run.json");
+    let text = std::fs::read_to_string(&changed).unwrap();
+    std::fs::write(&changed, text.replacen("\"digest\": \"", "\"digest\": \"0", 1)).unwrap();
+    refused(&a, &b, "made by different builds");
+}
+
+#[test]
+fn a_killed_part_resumes_as_that_part() {
+    let project = Project::new(&[("probe", "behaviour: [pass]\nrepeat: 40\nwait_ms: 60")]);
+    let part = ["gates", "run", "all", "--partition", "hash:1/2", "--jobs", "1", "-q"];
+    let mut child = project.assay(&part).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let partial = wait_for_lines(&project.path().join("results"), 3);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let id = partial.file_name().unwrap().to_str().unwrap().trim_end_matches(".partial").to_owned();
+    // Another part of the same gates is another run.
+    let whole = ["gates", "run", "all", "--resume", &id];
+    let (code, _, stderr) = project.run(&whole);
+    assert_eq!(code, 64, "{stderr}");
+    assert!(stderr.contains("it ran part hash:1/2, this is the whole"), "{stderr}");
+    let (code, stdout, stderr) = project.run(&[&part[..], &["--resume", &id]].concat());
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    let done = project.path().join("results").join(&id);
+    let all = names(&trials(&done));
+    let mut unique = all.clone();
+    unique.dedup();
+    assert_eq!(all.len(), unique.len(), "each trial once");
+    assert!((10..30).contains(&all.len()), "{} of 40 trials are half", all.len());
+}
+
 #[test]
 fn fail_fast_stops_and_what_did_not_run_can_be_resumed() {
     let project = Project::new(&[("probe", "behaviour: [fail, pass]\nrepeat: 5\nwait_ms: 20")]);

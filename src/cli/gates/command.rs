@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  assay gates list                  every gate, its trials and what cannot run here
+  assay gates list                  every gate, its trials, what cannot run here
   assay gates show NAME             one gate: the claim, its trials by name
   assay gates run all               run everything this machine can test
   assay gates run tag:long --long   everything a short run leaves out

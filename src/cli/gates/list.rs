@@ -58,18 +58,26 @@ pub(super) fn run(args: Args, console: &Console) -> Result<Exit, Failure> {
         console.product(&text)?;
         return Ok(Exit::Success);
     }
-    let mut table = Table::new(&["gate", "trials", "skips", "track", "claim"], &[1, 2]);
+    // On a narrow terminal the claim says more than the track.
+    let wide = console.width() >= 100;
+    let heads: &[&str] = &["gate", "trials", "skips", "track", "claim"];
+    let heads: Vec<&str> = heads.iter().copied().filter(|h| wide || *h != "track").collect();
+    let mut table = Table::new(&heads, &[1, 2]);
     for (at, gate) in plan.gates.iter().enumerate() {
         let mine = || plan.trials.iter().filter(|t| t.gate == at);
         let skips = mine().filter(|t| t.skip.is_some()).count();
-        table.row(vec![
+        let mut row = vec![
             gate.file.name.clone(),
             mine().count().to_string(),
             if skips == 0 { String::new() } else { skips.to_string() },
-            gate.file.track.to_string(),
             gate.file.claim.clone(),
-        ]);
+        ];
+        if wide {
+            row.insert(3, gate.file.track.to_string());
+        }
+        table.row(row);
     }
+    table.drop_empty_columns();
     let mut lines = table.lines(console.width());
     lines[0] = console.paint(&lines[0], Tone::Strong);
     console.product(&(lines.join("\n") + "\n"))?;

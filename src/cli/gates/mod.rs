@@ -1,6 +1,7 @@
 //! `assay gates`: list, show, lint, run, mutate.
 
 mod command;
+pub(super) mod finished;
 mod lint;
 mod list;
 mod mutate;

@@ -17,14 +17,14 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  assay gates mutate                every switch against the gates about its region
+  assay gates mutate                every switch against its region
   assay gates mutate rope_base      one switch
-  assay gates mutate --list         the switches, their regions and what each breaks
+  assay gates mutate --list         the switches and what each breaks
   assay gates mutate --all-gates    every gate against every switch
 
-Builds the feature `mutants` once (cargo is needed), checks that the gates pass with every switch
-off, then runs the gates with one switch on at a time until a trial fails: those tagged with the
-switch's region first, then all. The survey is recorded in results/RUN-ID-mutants with a page that
+Builds the feature `mutants` once (cargo is needed), checks that the gates pass with every switch \
+off, then runs the gates with one switch on at a time until a trial fails: those tagged with the \
+switch's region first, then all. The survey is recorded in results/RUN-ID-mutants with a page that \
 `assay report render` can commit. Exit code 1 if a defect survives.")]
 pub(super) struct Args {
     /// Names or globs of switches

@@ -1,15 +1,15 @@
 //! `assay gates run`.
 
-use super::table::{Table, count, wrap};
-use super::{Console, Failure, Selection};
-use crate::cli::{OrExit, Tone};
-use crate::harness::records::{Counts, RunSummary, junit, load, markdown};
+use super::table::count;
+use super::{Console, Failure, Selection, finished};
+use crate::cli::OrExit;
+use crate::harness::Partition;
+use crate::harness::records::{RunSummary, load};
 use crate::harness::report::write_report;
 use crate::harness::run::{Launch, Launched, RunError, RunOutcome};
-use crate::harness::{Partition, Verdict};
 use crate::units::Exit;
 use libtest_mimic::{Arguments, ColorSetting, FormatSetting};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -28,7 +28,8 @@ Examples:
   assay gates run all --resume 20310509t140359z-1f3a
 
 The run is recorded in results/RUN-ID (RUN-ID.partial until it is complete).
-Exit codes: 0 every trial passed, was measured or skipped; 1 something failed; 64 a bad file or
+
+Exit codes: 0 every trial passed, was measured or skipped; 1 something failed; 64 a bad file or \
 selection; 74 the records could not be written; 130 interrupted (--resume continues).")]
 pub(super) struct Args {
     #[command(flatten)]
@@ -91,7 +92,10 @@ pub(super) fn run(args: Args, console: &Console) -> Result<Exit, Failure> {
         Err(error @ RunError::Resume { .. }) => return Err(Failure::usage(error)),
         Err(error) => return Err(error).or_exit(Exit::Io),
     };
-    files(&args, &summary, &outcome)?;
+    if args.junit.is_some() || args.markdown.is_some() {
+        let trials = load(&outcome.folder).or_exit(Exit::Io)?.trials;
+        finished::files(args.junit.as_deref(), args.markdown.as_deref(), &summary, &trials)?;
+    }
     if console.json() {
         console.product_json(&summary)?;
     } else {
@@ -141,77 +145,9 @@ fn exit(args: &Args, summary: &RunSummary, outcome: &RunOutcome, console: &Conso
     summary.exit()
 }
 
-/// The files for other programs.
-fn files(args: &Args, summary: &RunSummary, outcome: &RunOutcome) -> Result<(), Failure> {
-    let write = |path: &Path, text: String| {
-        std::fs::write(path, text)
-            .or_exit_with(Exit::Io, || format!("cannot write {}", path.display()))
-    };
-    if let Some(path) = &args.junit {
-        write(path, junit(summary, &load(&outcome.folder).or_exit(Exit::Io)?.trials))?;
-    }
-    if let Some(path) = &args.markdown {
-        write(path, markdown(summary))?;
-    }
-    Ok(())
-}
-
-/// The table of gates and the lines under it.
+/// The table of gates, the summary line, and how to go on.
 fn print(summary: &RunSummary, outcome: &RunOutcome, console: &Console) -> Result<(), Failure> {
-    let mut text = String::new();
-    if !console.quiet() {
-        let heads = ["gate", "verdict", "pass", "fail", "skip", "measured", "time"];
-        let mut table = Table::new(&heads, &[2, 3, 4, 5, 6]);
-        for gate in &summary.gates {
-            let Counts { pass, fail, error, skip, measured } = gate.counts;
-            let some = |n: u64| if n == 0 { String::new() } else { n.to_string() };
-            table.row(vec![
-                gate.gate.gate.clone(),
-                gate.verdict.map_or("not run".to_owned(), |v| v.to_string()),
-                some(pass),
-                some(fail + error),
-                some(skip),
-                some(measured),
-                seconds(gate.duration_ms),
-            ]);
-        }
-        // Most runs measure and skip nothing: narrow terminals have room for what there is.
-        table.drop_empty_columns();
-        for (at, line) in table.lines(console.width()).iter().enumerate() {
-            let tone = match at.checked_sub(1).map(|i| summary.gates[i].verdict) {
-                None => Tone::Strong,
-                Some(Some(Verdict::Pass)) => Tone::Good,
-                Some(Some(Verdict::Fail | Verdict::Error)) => Tone::Bad,
-                Some(_) => Tone::Caution,
-            };
-            text.push_str(&console.paint(line, tone));
-            text.push('\n');
-        }
-        text.push('\n');
-        for group in &summary.skips {
-            text.push_str(&wrap(
-                &format!(
-                    "skipped: {} ({})",
-                    group.reason,
-                    count(group.trials.len() as u64, "trial")
-                ),
-                "",
-                console.width(),
-            ));
-            text.push('\n');
-        }
-        for gate in &summary.gates {
-            if let Some(part) = &gate.gate.part {
-                text.push_str(&format!("{}: {part}; --long runs all\n", gate.gate.gate));
-            }
-        }
-    } else {
-        for trial in &summary.failures {
-            text.push_str(&format!("{} {}: {}\n", trial.verdict, trial.name, trial.message));
-        }
-    }
-    text.push_str(&summary_line(summary, outcome, console));
-    console.product(&text)?;
+    finished::print(summary, outcome.interrupted, console)?;
     if outcome.not_run > 0 {
         console.note(&format!(
             "{} not run; continue with: assay gates run {} --resume {}",
@@ -229,41 +165,4 @@ fn report(outcome: &RunOutcome, console: &Console) -> Result<(), Failure> {
     let page = write_report(&outcome.folder).or_exit(Exit::Io)?;
     console.note(&format!("report: {}", page.display()));
     Ok(())
-}
-
-/// One line: how it ended, the counts, and what it could not establish.
-fn summary_line(summary: &RunSummary, outcome: &RunOutcome, console: &Console) -> String {
-    let (word, tone) = match summary.exit() {
-        _ if outcome.interrupted => ("interrupted", Tone::Caution),
-        Exit::Success => ("passed", Tone::Good),
-        _ => ("failed", Tone::Bad),
-    };
-    let Counts { pass, fail, error, skip, measured } = summary.counts;
-    let mut parts = vec![format!("{pass} passed")];
-    for (n, what) in [
-        (fail, "failed"),
-        (error, if error == 1 { "error" } else { "errors" }),
-        (skip, "skipped"),
-        (measured, "measured"),
-    ] {
-        if n > 0 {
-            parts.push(format!("{n} {what}"));
-        }
-    }
-    let unestablished = &summary.run.unestablished;
-    let limits = match unestablished[..] {
-        [] => String::new(),
-        _ => format!("; not established: {}", unestablished.join("; ")),
-    };
-    let line = format!("{} in {}{limits}", parts.join(", "), seconds(summary.run.elapsed_ms));
-    let wrapped = wrap(&format!("{word}: {line}"), "", console.width());
-    wrapped.replacen(word, &console.paint(word, tone), 1) + "\n"
-}
-
-fn seconds(ms: u64) -> String {
-    if ms < 60_000 {
-        format!("{}.{} s", ms / 1000, ms % 1000 / 100)
-    } else {
-        format!("{} min {} s", ms / 60_000, ms % 60_000 / 1000)
-    }
 }

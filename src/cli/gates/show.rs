@@ -33,13 +33,15 @@ pub(super) fn run(args: Args, console: &Console) -> Result<Exit, Failure> {
         };
         text.push_str(&format!("{}\n", console.paint(&file.name, Tone::Strong)));
         text.push_str(&wrap(&file.claim, "  ", console.width()));
-        text.push_str(&format!(
-            "\n  kind {}, track {}{tags}, {} ms a trial\n  {}\n",
-            file.kind_name,
-            file.track,
-            file.timeout_ms,
-            file.path.display()
-        ));
+        let facts = format!(
+            "kind {}, track {}{tags}, at most {} ms a trial",
+            file.kind_name, file.track, file.timeout_ms
+        );
+        let here = std::env::current_dir().unwrap_or_default();
+        let path = file.path.strip_prefix(&here).unwrap_or(&file.path);
+        text.push('\n');
+        text.push_str(&wrap(&facts, "  ", console.width()));
+        text.push_str(&format!("\n  {}\n", path.display()));
         if let Some(part) = &gate.part {
             text.push_str(&format!("  {part} without --long\n"));
         }

@@ -1,5 +1,7 @@
 //! Columns that fit a terminal.
 
+pub(super) use crate::cli::table::wrap;
+
 /// Rows of cells, aligned; the last column takes what is left and is cut to `width` columns.
 #[derive(Debug, Default)]
 pub(super) struct Table {
@@ -65,22 +67,6 @@ pub(super) fn cut(text: &str, width: usize) -> String {
         return text.to_owned();
     }
     text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
-}
-
-/// Text in lines of at most `width` characters, each behind `indent`.
-pub(super) fn wrap(text: &str, indent: &str, width: usize) -> String {
-    let mut lines: Vec<String> = Vec::new();
-    let room = width.saturating_sub(indent.chars().count()).max(20);
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= room => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines.iter().map(|line| format!("{indent}{line}")).collect::<Vec<_>>().join("\n")
 }
 
 /// `1 gate`, `2 gates`.

@@ -8,14 +8,14 @@ use std::path::PathBuf;
 /// What to continue, and how.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Text goes to stdout as it is generated, everything else to stderr. The seed is printed before the
+Text goes to stdout as it is generated, everything else to stderr. The seed is printed before the \
 text; the same model, policy, prompt, temperature and seed give the same text again.
 
 Examples:
   assay generate --model DIR -p 'Once upon a time'
-  assay generate --model DIR --user 'Why is the sky blue?' --system 'Answer in one sentence.'
+  assay generate --model DIR --user 'Why is the sky blue?' --system 'Be brief.'
   assay generate --model DIR --chat messages.json --max-tokens 400 --stop '\\n\\n'
-  assay generate --model DIR -p 'The capital of France is' --temperature 0 --max-tokens 8
+  assay generate --model DIR -p 'Paris is' --temperature 0 --max-tokens 8
   assay generate --model DIR --prompt-file story.txt --seed 42 > continued.txt
   assay generate --model DIR --prompts prompts.json --json
   assay generate --model DIR --prompt-ids '1,4093,198' --json --log-probs")]

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 Examples:
   assay kernels build
   assay kernels build --arch sm_90a --arch sm_80 -j 2
-  assay kernels build --pack kernels.pack   for a build with --features embedded-kernels
+  assay kernels build --pack kernels.pack   to embed (feature embedded-kernels)
 
 Exit code 1 if a source does not compile or the assembler reports lost performance.")]
 pub(super) struct Args {

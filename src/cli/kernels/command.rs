@@ -8,8 +8,8 @@ use crate::units::Exit;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  assay kernels list                      sources, kernels, and where they are built
-  assay kernels build                     compile all of them for every architecture
+  assay kernels list                      sources, kernels, where they are built
+  assay kernels build                     compile them for every architecture
   assay kernels build --arch sm_90a -j 4  for one architecture, four at a time
   assay kernels probe                     ask the GPU of this machine")]
 pub(in crate::cli) struct Args {

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  assay kernels probe                               bits, products, chain of launches
+  assay kernels probe                               bits, products, launches
   assay kernels probe --part speed --shape 17408x5120 --tokens 1,8,64,2048
   assay kernels probe --out probe.json              with every sample
 

@@ -12,7 +12,7 @@ Examples:
   assay manifest check capture.safetensors
   assay manifest check manifest.json --json
 
-Exit code 1: an id is not that of its fields. Facts that are not established are listed and do not
+Exit code 1: an id is not that of its fields. Facts that are not established are listed and do not \
 fail the check; a strict comparison refuses them.";
 
 /// Arguments of `assay manifest check`.

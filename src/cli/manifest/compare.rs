@@ -11,7 +11,8 @@ const EXAMPLES: &str = "\
 Examples:
   assay manifest compare a.safetensors b.safetensors
   assay manifest compare a.json b.json --across machines
-  assay manifest compare run.json#arms.baseline run.json#arms.candidate --mode diagnostic
+  assay manifest compare run.json#arms.baseline run.json#arms.candidate \\
+                         --mode diagnostic
 
 Exit codes: 0 results under the two manifests may be compared, 1 they may not, 3 diagnostic.";
 

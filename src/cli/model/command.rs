@@ -12,8 +12,8 @@ Examples:
   assay model describe ./SmolLM2-135M
   assay model describe --descriptor descriptors/qwen38-27b.json
   assay model descriptor ./SmolLM2-135M > smollm2.json
-  assay model synth --descriptor descriptors/tiny-llama.json --seed 7 --out ./tiny
-  assay model quantize --model ./SmolLM2-135M --roles ffn --out ./SmolLM2-135M-int4";
+  assay model synth --descriptor descriptors/tiny-llama.json --out ./tiny
+  assay model quantize --model ./SmolLM2-135M --roles ffn --out ./int4";
 
 /// Arguments of `assay model`.
 #[derive(Debug, clap::Args)]

@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
 Examples:
-  assay model synth --descriptor descriptors/smollm2-135m.json --seed 7 --out ./synthetic
-  assay model synth --descriptor mine.json --config ./my-model --seed 7 --out ./synthetic
+  assay model synth --descriptor descriptors/smollm2-135m.json --out ./synthetic
+  assay model synth --descriptor mine.json --config ./my-model --seed 7 \\
+                    --out ./synthetic
 
-The same descriptor and seed give the same bits on every machine. The values have the scale of
+The same descriptor and seed give the same bits on every machine. The values have the scale of \
 trained weights, but nothing was learnt: use them for speed and memory, never for quality.";
 
 /// Files that belong to a tokeniser.

@@ -66,3 +66,13 @@ pub(super) fn selected(selection: &[String]) -> Result<Vec<ScenarioFile>, Failur
     }
     Ok(files)
 }
+
+/// `KEY=VALUE` on the command line.
+pub(super) fn key_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() && !value.is_empty() => {
+            Ok((key.to_owned(), value.to_owned()))
+        }
+        _ => Err("expected KEY=VALUE, such as model=DIR or workload.decode_tokens=16".to_owned()),
+    }
+}

@@ -1,6 +1,7 @@
 //! `assay scenario error-rates`: how often the harness errs on this machine.
 
-use super::run::{Progress, bar, failure, key_value, request};
+use super::key_value;
+use super::run::{Progress, bar, failure, request};
 use crate::cli::{Console, Failure, OrExit, Tone};
 use crate::harness::report::write_report;
 use crate::harness::scenario::{
@@ -31,7 +32,7 @@ pub(super) struct Args {
     /// A scenario with `error_rates`
     #[arg(value_name = "SCENARIO", default_value = "aa-cpu")]
     scenario: String,
-    /// Give a value in place of the file's: `model=DIR`
+    /// Give a value in place of the file's, as `scenario run` takes it
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<(String, String)>,
     /// Continue a campaign that was stopped
@@ -51,7 +52,7 @@ pub(super) fn run(args: Args, console: &Console) -> Result<Exit, Failure> {
     let mut set: BTreeMap<String, String> = args.set.into_iter().collect();
     let (mut out, mut gates) = (args.out, None);
     let file = match &args.resume {
-        None => super::selected(&[args.scenario])?.remove(0),
+        None => super::selected(&[args.scenario])?.remove(0).with(&set).map_err(Failure::usage)?,
         Some(folder) => {
             // Every part says what it belongs to; the series is the first.
             let first = ["series", "series.partial"].map(|name| folder.join(name));
@@ -63,7 +64,7 @@ pub(super) fn run(args: Args, console: &Console) -> Result<Exit, Failure> {
             set = record.scenario.set;
             gates = Some(record.gates);
             out = folder.parent().unwrap_or(Path::new("")).to_owned();
-            ScenarioFile::read(&path).map_err(Failure::usage)?
+            ScenarioFile::read(&path).and_then(|f| f.with(&set)).map_err(Failure::usage)?
         }
     };
     let Some(spec) = file.error_rates() else {

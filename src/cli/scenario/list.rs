@@ -1,6 +1,7 @@
 //! `assay scenario list` and `assay scenario lint`.
 
 use super::super::console::Tone;
+use super::super::table::wrap;
 use super::super::{Console, Failure};
 use crate::harness::scenario::Plan;
 use crate::units::Exit;
@@ -51,7 +52,9 @@ pub(super) fn run(args: &Args, console: &Console) -> Result<Exit, Failure> {
     let width = files.iter().map(|f| f.name().len()).max().unwrap_or(0);
     for file in &files {
         let name = console.paint(&format!("{:width$}", file.name()), Tone::Strong);
-        console.product(&format!("{name}  {}\n", file.question()))?;
+        let indent = " ".repeat(width + 2);
+        let question = wrap(file.question(), &indent, console.width());
+        console.product(&format!("{name}  {}\n", question.trim_start()))?;
     }
     Ok(Exit::Success)
 }

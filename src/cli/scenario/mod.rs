@@ -9,4 +9,4 @@ mod worker;
 
 pub(super) use command::{Args, run};
 
-use command::{root, selected};
+use command::{key_value, root, selected};

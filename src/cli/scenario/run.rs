@@ -2,6 +2,7 @@
 
 use super::super::console::Tone;
 use super::super::{Console, Failure, OrExit};
+use super::key_value;
 use crate::backend::DeviceKind;
 use crate::harness::report::write_report;
 use crate::harness::scenario::{
@@ -24,19 +25,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 Examples:
   assay scenario run cpu-decode
   assay scenario run cpu-decode --set model=./SmolLM2-135M-Instruct
+  assay scenario run cpu-decode --set workload.prompt_tokens=64 \\
+                                --set 'measure.quads=[20]'
   assay scenario run --resume results/20310509t140359z-cpu-decode.partial
 
-The gates that a scenario names must be green on this machine with this build: their latest
-records under results/ count, and gates without one are run first. Leave the machine alone while
+The gates that a scenario names must be green on this machine with this build: their latest \
+records under results/ count, and gates without one are run first. Leave the machine alone while \
 it measures.
 
-Exit code: 0 if the decision is the expected one (without an expectation: admit), 1 for another
+Exit code: 0 if the decision is the expected one (without an expectation: admit), 1 for another \
 admit or decline, 4 for an unexpected inconclusive or invalid; the worst of several scenarios.")]
 pub(super) struct Args {
     /// Names or files; every scenario of the project without any
     #[arg(value_name = "SCENARIO", conflicts_with = "resume")]
     scenarios: Vec<String>,
-    /// Give a value in place of the file's: `model=DIR`
+    /// Give a value in place of the file's: `model=DIR`, or a path such as
+    /// `workload.decode_tokens=16`, `measure.quads=[20,40]`, `arms.candidate.threads=2`
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<(String, String)>,
     /// Continue an interrupted run
@@ -45,16 +49,6 @@ pub(super) struct Args {
     /// Where the run folder is made
     #[arg(long, value_name = "DIR", default_value = "results")]
     out: PathBuf,
-}
-
-pub(super) fn key_value(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some(("model", value)) if !value.is_empty() => Ok(("model".into(), value.into())),
-        Some((key, _)) if key != "model" => {
-            Err(format!("a scenario takes `model=DIR`, not `{key}`"))
-        }
-        _ => Err("expected model=DIR".to_owned()),
-    }
 }
 
 /// Runs every selected scenario.
@@ -68,13 +62,19 @@ pub(super) fn run(args: Args, console: &Console) -> Result<Exit, Failure> {
         let stored = load_scenario_run(folder).or_exit(Exit::Io)?;
         let recorded = &stored.content.run.scenario;
         let path = super::root()?.join(&recorded.path);
-        let file = ScenarioFile::read(&path).map_err(Failure::usage)?;
         let set = recorded.set.clone();
+        let file = ScenarioFile::read(&path).and_then(|f| f.with(&set)).map_err(Failure::usage)?;
         let out = folder.parent().unwrap_or(Path::new("")).to_owned();
         return one(&file, set, &out, Some(stored), &stop, console);
     }
     let set: BTreeMap<String, String> = args.set.iter().cloned().collect();
-    for file in super::selected(&args.scenarios)? {
+    // Every file is checked before the first is measured.
+    let files: Vec<ScenarioFile> = super::selected(&args.scenarios)?
+        .into_iter()
+        .map(|file| file.with(&set))
+        .collect::<Result<_, _>>()
+        .map_err(Failure::usage)?;
+    for file in files {
         let found = one(&file, set.clone(), &args.out, None, &stop, console)?;
         exit = exit.worst(found);
         if found == Exit::Interrupted {

@@ -1,5 +1,6 @@
 //! `assay scenario show`.
 
+use super::super::table::wrap;
 use super::super::{Console, Failure};
 use crate::backend::DeviceKind;
 use crate::harness::scenario::{Arm, Plan, model_source};
@@ -11,29 +12,36 @@ use std::fmt::Write as _;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  assay scenario show cpu-decode")]
+  assay scenario show cpu-decode
+  assay scenario show cpu-decode --set 'measure.quads=[20]'")]
 pub(super) struct Args {
     /// A name or a file
     #[arg(value_name = "SCENARIO")]
     scenario: String,
+    /// Give a value in place of the file's, as `scenario run` takes it
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = super::key_value)]
+    set: Vec<(String, String)>,
 }
 
 /// Prints the question, the plan and the rule.
 pub(super) fn run(args: &Args, console: &Console) -> Result<Exit, Failure> {
-    let file = &super::selected(std::slice::from_ref(&args.scenario))?[0];
+    let set: BTreeMap<String, String> = args.set.iter().cloned().collect();
+    let selected = super::selected(std::slice::from_ref(&args.scenario))?.swap_remove(0);
+    let file = &selected.with(&set).map_err(Failure::usage)?;
     let plan = Plan::of(file);
     if console.json() {
         console.product_json(&plan)?;
         return Ok(Exit::Success);
     }
-    let mut text = format!("{}\n{}\n\n", file.name(), file.question());
+    let question = wrap(file.question(), "", console.width());
+    let mut text = format!("{}\n{question}\n\n", file.name());
     let mut line = |name: &str, value: String| {
         writeln!(text, "{name:<12}{value}").expect("writing to a string");
     };
     let device = DeviceKind::Cpu;
     line("profile", device.to_string());
-    match model_source(file, device, &BTreeMap::new()) {
-        Ok(model) => line("model", format!("{model:?}")),
+    match model_source(file, device, &set) {
+        Ok(model) => line("model", model.to_string()),
         Err(e) => line("model", format!("not available: {}", e.message)),
     }
     for (name, arm) in file.arms() {

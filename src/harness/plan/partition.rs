@@ -20,6 +20,16 @@ impl Partition {
         word.copy_from_slice(&bytes[..8]);
         u64::from_be_bytes(word) % self.count == self.index - 1
     }
+
+    /// Which part it is, from 1.
+    pub fn index(self) -> u64 {
+        self.index
+    }
+
+    /// Of how many parts.
+    pub fn count(self) -> u64 {
+        self.count
+    }
 }
 
 impl FromStr for Partition {

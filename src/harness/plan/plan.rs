@@ -2,9 +2,8 @@
 
 use super::expand::expand;
 use super::{Partition, Pattern, PlanError};
-use crate::backend::DeviceKind;
 use crate::harness::kind::{Cell, Part};
-use crate::harness::records::{DeviceRecord, GateRecord, NotApplicable};
+use crate::harness::records::{DeviceRecord, GateRecord, NotApplicable, unestablished};
 use crate::harness::spec::GateFile;
 use std::path::{Path, PathBuf};
 
@@ -76,30 +75,9 @@ impl Plan {
 
     /// What the run cannot establish, one sentence each.
     pub fn unestablished(&self, devices: &[DeviceRecord]) -> Vec<String> {
-        let mut sentences = Vec::new();
-        for device in devices.iter().filter(|d| d.count == 0) {
-            let listed = self.trials.iter().filter(|t| t.cell.device == device.device).count();
-            let mut gates: Vec<&str> = self
-                .not_applicable
-                .iter()
-                .filter(|n| n.device == device.device)
-                .map(|n| n.gate.as_str())
-                .collect();
-            gates.dedup();
-            let what = match (listed, gates.len()) {
-                (0, 0) => continue,
-                (0, n) => format!("{n} {}", plural(n, "gate")),
-                (n, _) => format!("{n} {}", plural(n, "trial")),
-            };
-            let name = if device.device == DeviceKind::Cuda { "CUDA" } else { "the CPU" };
-            sentences.push(format!("nothing on {name} ({what}): {}", device.detail));
-        }
-        sentences
+        let listed = |kind| self.trials.iter().filter(|t| t.cell.device == kind).count();
+        unestablished(devices, listed, &self.not_applicable)
     }
-}
-
-fn plural(count: usize, noun: &str) -> String {
-    if count == 1 { noun.to_owned() } else { format!("{noun}s") }
 }
 
 /// Expands gates into the trials that the patterns and the partition select.

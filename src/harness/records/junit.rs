@@ -63,7 +63,7 @@ pub fn junit(summary: &RunSummary, trials: &[TrialRecord]) -> String {
 }
 
 /// Text for XML; characters that XML 1.0 has no spelling for become the replacement character.
-fn escape(text: &str) -> String {
+pub(in crate::harness) fn escape(text: &str) -> String {
     text.chars().fold(String::new(), |mut out, c| {
         match c {
             '&' => out.push_str("&amp;"),

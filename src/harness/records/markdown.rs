@@ -64,7 +64,7 @@ pub fn markdown(summary: &RunSummary) -> String {
 }
 
 /// Text that Markdown and HTML show as it is, on one line.
-fn escape(text: &str) -> String {
+pub(in crate::harness) fn escape(text: &str) -> String {
     text.chars().fold(String::new(), |mut out, c| {
         match c {
             '&' => out.push_str("&amp;"),

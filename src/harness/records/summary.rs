@@ -112,7 +112,7 @@ impl RunSummary {
     pub fn exit(&self) -> Exit {
         if self.counts.fail + self.counts.error > 0 {
             Exit::Fail
-        } else if self.missing_trials > 0 {
+        } else if self.missing_trials > 0 || !self.run.missing_parts.is_empty() {
             // Planned and not run is a failure, never a silent pass.
             Exit::Fail
         } else {

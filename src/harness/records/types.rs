@@ -49,6 +49,34 @@ pub struct RunRecord {
     /// Digest of the last line of `trials.jsonl`; absent until the run is complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_line: Option<String>,
+    /// The runs that `report merge` made this one of; empty for a run that executed its trials.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub merged: Vec<MergedRun>,
+    /// Parts of a partition that were not among the merged runs: their trials have no result.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing_parts: Vec<String>,
+}
+
+/// A run that became part of a merged one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MergedRun {
+    pub run_id: String,
+    /// RFC 3339, UTC.
+    pub started: String,
+    /// RFC 3339, UTC; absent where the run was stopped before its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished: Option<String>,
+    pub elapsed_ms: u64,
+    pub machine: MachineRecord,
+    pub devices: Vec<DeviceRecord>,
+    /// `--partition`, as typed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<String>,
+    pub planned_trials: u64,
+    /// Trials with a record.
+    pub recorded_trials: u64,
+    /// Digest of the last line of its `trials.jsonl`.
+    pub last_line: String,
 }
 
 /// What decides the trials of a run beside the gate files.
@@ -199,6 +227,9 @@ pub struct TrialRecord {
     pub spec_digest: String,
     /// The build of the process that executed it.
     pub build_digest: String,
+    /// In a merged run: the id of the run that executed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_run: Option<String>,
 }
 
 impl TrialRecord {
@@ -225,6 +256,7 @@ impl TrialRecord {
             attempt: 1,
             spec_digest: spec_digest.to_owned(),
             build_digest: build_digest().to_string(),
+            from_run: None,
         }
     }
 
@@ -232,4 +264,44 @@ impl TrialRecord {
     pub fn axes(&self) -> impl Iterator<Item = (&str, &str)> {
         self.axes.iter().map(|(k, v)| (k.as_str(), v.as_str().unwrap_or_default()))
     }
+}
+
+/// `20310509t140359z-1f3a`: sorts by time, is a portable file name, differs between runs that
+/// start in the same second.
+pub fn run_id(started: &str) -> String {
+    let stamp: String = started.chars().filter(char::is_ascii_alphanumeric).collect();
+    let mut bytes = [0; 2];
+    if getrandom::fill(&mut bytes).is_err() {
+        bytes = (std::process::id() as u16).to_be_bytes();
+    }
+    format!("{}-{:02x}{:02x}", stamp.to_lowercase(), bytes[0], bytes[1])
+}
+
+/// What a run cannot establish, one sentence for each device that is absent and has something to
+/// test: `listed` counts the trials of a device, skipped ones included.
+pub fn unestablished(
+    devices: &[DeviceRecord],
+    listed: impl Fn(DeviceKind) -> usize,
+    not_applicable: &[NotApplicable],
+) -> Vec<String> {
+    let counted = |n: usize, noun: &str| match n {
+        1 => format!("1 {noun}"),
+        n => format!("{n} {noun}s"),
+    };
+    let mut sentences = Vec::new();
+    for device in devices.iter().filter(|d| d.count == 0) {
+        let gates: std::collections::BTreeSet<&str> = not_applicable
+            .iter()
+            .filter(|n| n.device == device.device)
+            .map(|n| n.gate.as_str())
+            .collect();
+        let what = match (listed(device.device), gates.len()) {
+            (0, 0) => continue,
+            (0, n) => counted(n, "gate"),
+            (n, _) => counted(n, "trial"),
+        };
+        let name = if device.device == DeviceKind::Cuda { "CUDA" } else { "the CPU" };
+        sentences.push(format!("nothing on {name} ({what}): {}", device.detail));
+    }
+    sentences
 }

@@ -45,6 +45,8 @@ fn heading(summary: &RunSummary) -> String {
         format!("{} of {} failed", format::count(bad), format::plural(c.total(), "trial"))
     } else if summary.missing_trials > 0 {
         format!("{} planned and not run", format::plural(summary.missing_trials, "trial"))
+    } else if !summary.run.missing_parts.is_empty() {
+        format!("{} missing", format::plural(summary.run.missing_parts.len() as u64, "part"))
     } else {
         format!("{} passed", format::plural(c.pass, "trial"))
     }
@@ -62,7 +64,7 @@ fn word(verdict: Verdict) -> (&'static str, &'static str) {
 
 fn verdict(summary: &RunSummary) -> Node {
     let c = &summary.counts;
-    let green = c.fail + c.error + summary.missing_trials == 0;
+    let green = summary.exit() == crate::units::Exit::Success;
     let (class, headline) = if green { ("pass", "Pass") } else { ("fail", "Fail") };
     let mut totals = element("ul").class("totals");
     for v in ORDER {
@@ -70,7 +72,7 @@ fn verdict(summary: &RunSummary) -> Node {
         if c.of(v) > 0 || v == Verdict::Pass || v == Verdict::Fail {
             totals = totals.with(
                 element("li")
-                    .class(class)
+                    .class(if c.of(v) == 0 { "zero" } else { class })
                     .with(element("b").with(format::count(c.of(v))))
                     .with(name),
             );
@@ -87,7 +89,7 @@ fn verdict(summary: &RunSummary) -> Node {
     let mut open: Vec<String> = summary.run.unestablished.clone();
     if summary.missing_trials > 0 {
         let missing = format::plural(summary.missing_trials, "trial");
-        open.push(format!("{missing} planned and without a record: the run was interrupted"));
+        open.push(format!("{missing} planned and without a record: a run was stopped"));
     }
     let mut section = element("section")
         .class(&format!("verdict {class}"))
@@ -332,7 +334,45 @@ fn environment(summary: &RunSummary) -> Node {
         let detail = format!("{} × {}", device.count, device.detail);
         rows.push((format!("Device {}", device.device), text(&detail)));
     }
-    section("environment", "Environment").with(facts("Machine, build and moment", rows)).into()
+    section("environment", "Environment")
+        .with(facts("Machine, build and moment", rows))
+        .with(merged(summary))
+        .into()
+}
+
+/// The runs that a merged one is made of.
+fn merged(summary: &RunSummary) -> Node {
+    let runs = &summary.run.merged;
+    if runs.is_empty() {
+        return text("");
+    }
+    let rows = runs.iter().map(|run| {
+        let part = run.partition.as_deref().unwrap_or("all");
+        let devices: Vec<String> = run
+            .devices
+            .iter()
+            .filter(|d| d.count > 0)
+            .map(|d| format!("{} × {}", d.count, d.detail))
+            .collect();
+        element("tr")
+            .with(
+                element("td")
+                    .with(run.run_id.as_str())
+                    .with(element("span").class("range").with(format::moment(&run.started))),
+            )
+            .with(element("td").with(part))
+            .with(element("td").with(devices.join(", ")))
+            .with(number(format!(
+                "{} of {}",
+                format::count(run.recorded_trials),
+                format::count(run.planned_trials)
+            )))
+            .with(number(format::duration(run.elapsed_ms)))
+            .into()
+    });
+    let head =
+        [("", "run"), ("", "part"), ("", "devices"), ("number", "trials"), ("number", "time")];
+    table("The runs this one was merged from", &head, rows.collect())
 }
 
 fn reproduce(summary: &RunSummary) -> Node {

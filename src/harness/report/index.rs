@@ -107,11 +107,7 @@ pub(super) fn render_index(entries: &[Entry]) -> String {
             Record::Gates(run) => {
                 let summary = summarise(run);
                 let class =
-                    if summary.counts.fail + summary.counts.error + summary.missing_trials > 0 {
-                        "fail"
-                    } else {
-                        "pass"
-                    };
+                    if summary.exit() == crate::units::Exit::Success { "pass" } else { "fail" };
                 let c = &summary.counts;
                 runs.push(
                     element("tr")

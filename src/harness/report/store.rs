@@ -46,7 +46,7 @@ struct GateRunFile {
 
 impl Record {
     /// Reads a run folder (`run.json` beside lines) or a report folder (`record.json`).
-    fn open(folder: &Path) -> Result<Record, ReportError> {
+    pub(super) fn open(folder: &Path) -> Result<Record, ReportError> {
         let read = |name: &str| -> Result<String, ReportError> {
             let path = folder.join(name);
             std::fs::read_to_string(&path).map_err(|source| ReportError::Read { path, source })

@@ -7,7 +7,7 @@ use crate::harness::plan::{Partition, Pattern, Plan, PlanError, PlanOptions, Tri
 use crate::harness::plan::{devices, plan, read_gates};
 use crate::harness::records::{
     BuildRecord, DeviceRecord, MachineRecord, RunKind, RunOptions, RunRecord, RunSummary,
-    RunWriter, SCHEMA_VERSION, load, summarise,
+    RunWriter, SCHEMA_VERSION, load, run_id, summarise,
 };
 use libtest_mimic::Arguments;
 use std::collections::BTreeMap;
@@ -135,6 +135,7 @@ impl Launched {
                     &launch.out,
                     &record.build,
                     &record.machine,
+                    &record.options,
                     &digests.collect(),
                 )?;
                 record.run_id = run.run.run_id.clone();
@@ -189,17 +190,8 @@ impl Launched {
             planned_trials,
             unestablished: self.plan.unestablished(&self.devices),
             last_line: None,
+            merged: Vec::new(),
+            missing_parts: Vec::new(),
         }
     }
-}
-
-/// `20310509t140359z-1f3a`: sorts by time, is a portable file name, differs between runs that
-/// start in the same second.
-fn run_id(started: &str) -> String {
-    let stamp: String = started.chars().filter(char::is_ascii_alphanumeric).collect();
-    let mut bytes = [0; 2];
-    if getrandom::fill(&mut bytes).is_err() {
-        bytes = (std::process::id() as u16).to_be_bytes();
-    }
-    format!("{}-{:02x}{:02x}", stamp.to_lowercase(), bytes[0], bytes[1])
 }

@@ -2,7 +2,7 @@
 
 use super::RunError;
 use crate::harness::kind::Verdict;
-use crate::harness::records::{BuildRecord, GateRun, MachineRecord, TrialRecord, load};
+use crate::harness::records::{BuildRecord, GateRun, MachineRecord, RunOptions, TrialRecord, load};
 use crate::units::build_digest;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,13 +20,14 @@ pub struct Previous {
 /// Finds and reads the run called `name`: a folder, or a run id below `out`.
 ///
 /// # Errors
-/// There is no such run, its records were changed, or it was made by another build or on another
-/// machine.
+/// There is no such run, its records were changed, or it was made by another build, on another
+/// machine, or of another part.
 pub fn previous(
     name: &str,
     out: &Path,
     build: &BuildRecord,
     machine: &MachineRecord,
+    options: &RunOptions,
     spec_digests: &BTreeMap<String, String>,
 ) -> Result<Previous, RunError> {
     let folder = find(name, out)?;
@@ -46,6 +47,19 @@ pub fn previous(
             cpu(&run.run.machine),
             cpu(machine)
         )));
+    }
+    let recorded = &run.run.options;
+    if recorded.partition != options.partition {
+        let part = |o: &RunOptions| match &o.partition {
+            Some(part) => format!("part {part}"),
+            None => "the whole".to_owned(),
+        };
+        let (was, is) = (part(recorded), part(options));
+        return Err(refuse(format!("it ran {was}, this is {is}; give the same --partition")));
+    }
+    if recorded.long != options.long {
+        let with = if recorded.long { "with" } else { "without" };
+        return Err(refuse(format!("it was made {with} --long; continue it the same way")));
     }
     let current = build_digest().to_string();
     let mut done = BTreeMap::new();

@@ -105,7 +105,9 @@ fn throttled_clocks_are_invalid() {
     if let Some(Line::LaunchEnd(end)) = hot.last_mut() {
         end.throttle_events = Some(3);
     }
-    assert_eq!(decided(&plan(1.25), &hot).decision, Decision::Invalid);
+    let verdict = decided(&plan(1.25), &hot);
+    assert_eq!(verdict.decision, Decision::Invalid);
+    assert_eq!(verdict.reasons, ["throttled clocks: 3 throttling events during the run"]);
 }
 
 #[test]
@@ -167,4 +169,12 @@ fn lines_survive_json() {
         let more = text.replacen('{', "{\"unknown\":1,", 1);
         assert!(serde_json::from_str::<Line>(&more).is_err(), "{more}");
     }
+}
+
+#[test]
+fn a_single_sample_is_invalid_and_says_how_many_were_needed() {
+    let verdict = decide(&plan(1.25), &lines(1, |_| 9.0), true).unwrap();
+    assert_eq!(verdict.decision, Decision::Invalid);
+    assert_eq!(verdict.reasons, ["too few samples: 1 usable quads of 20"]);
+    assert_eq!(exit(verdict.decision, Some(Decision::Admit)), crate::units::Exit::Inconclusive);
 }

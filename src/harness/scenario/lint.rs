@@ -18,7 +18,8 @@ pub(super) fn lint(file: &ScenarioFile) -> Result<(), Diagnostic> {
 
 fn names(file: &ScenarioFile) -> Result<(), Diagnostic> {
     let spec = &file.spec;
-    let expected = "lower-case letters and digits, words joined by `-`";
+    let expected = "lower-case letters and digits, words joined by `-`, at most 64 characters, and no \
+                    device name such as `con`: reports are folders of that name";
     if !is_name(&spec.scenario.value) {
         let message = format!("`{}` is no scenario name", spec.scenario.value);
         return Err(file.at(&spec.scenario, message).expected(expected));
@@ -113,7 +114,13 @@ fn arms(file: &ScenarioFile) -> Result<(), Diagnostic> {
 fn is_name(name: &str) -> bool {
     let word =
         |w: &str| !w.is_empty() && w.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
-    name.len() <= 64 && name.split('-').all(word)
+    name.len() <= 64 && name.split('-').all(word) && !is_device(name)
+}
+
+/// Names that one operating system keeps for devices, in any folder.
+fn is_device(name: &str) -> bool {
+    let numbered = |stem: &str| name.strip_prefix(stem).is_some_and(|n| n.len() == 1 && n != "0");
+    ["con", "prn", "aux", "nul"].contains(&name) || numbered("com") || numbered("lpt")
 }
 
 fn measure(file: &ScenarioFile) -> Result<(), Diagnostic> {

@@ -16,6 +16,7 @@ mod identity;
 mod lint;
 mod measure_quality;
 mod metric;
+mod overrides;
 mod peers;
 mod plan;
 mod process;
@@ -54,6 +55,7 @@ pub use foreign::{
     PeerSample, RecordedError, folder_digest, read_recorded, resolve_build,
 };
 pub use metric::{Metric, Point};
+pub use overrides::MODEL_KEY;
 pub use plan::Plan;
 pub use process::{WorkerCommand, WorkerError};
 pub use profile::model_source;

@@ -164,3 +164,42 @@ fn the_shipped_scenarios_are_well_formed() {
     let error = scenarios(root, &["cpu-decod".into()]).unwrap_err().to_string();
     assert!(error.contains("no scenario is called `cpu-decod`") && error.contains("`cpu-decode`"));
 }
+
+#[test]
+fn values_are_replaced_from_the_command_line_and_the_rule_is_not() {
+    let set = |pairs: &[(&str, &str)]| {
+        let set = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        ScenarioFile::parse(Path::new("example.yaml"), GOOD).unwrap().with(&set)
+    };
+    let plain = set(&[("model", "./anywhere")]).unwrap();
+    let changed = set(&[
+        ("workload.decode_tokens", "16"),
+        ("measure.quads", "[20]"),
+        ("sweep.prompt_tokens", "[16, 32]"),
+        ("arms.candidate.threads", "2"),
+    ])
+    .unwrap();
+    let plan = Plan::of(&changed);
+    assert_eq!(plan.points[1], Point { prompt_tokens: 32, decode_tokens: 16 });
+    assert_eq!(plan.looks.quads, [20]);
+    assert_eq!(changed.arms()["candidate"].threads, Some(2));
+    // The seed of 2^64 - 1 came through unharmed, and the digest knows of the change.
+    assert_eq!(changed.spec.profiles.values().next().unwrap().model.value.seed, u64::MAX);
+    assert_eq!(changed.text, plain.text);
+    assert_ne!(changed.digest, plain.digest);
+
+    let refused = |key, value| set(&[(key, value)]).unwrap_err().to_string();
+    assert_eq!(
+        refused("admit_when", "{ all: [] }"),
+        "example.yaml: --set admit_when: a scenario lets `admit_when` stand as it is\n  = \
+         expected: `model`, or a path below workload, sweep, measure, arms, profiles"
+    );
+    assert!(refused("worklod.decode_tokens", "4").contains("did you mean `workload`?"));
+    let unknown = refused("workload.decode_tokns", "4");
+    assert!(unknown.contains("unknown key `decode_tokns`"), "{unknown}");
+    assert!(unknown.contains("did you mean `decode_tokens`?"), "{unknown}");
+    let wrong = refused("measure.launches", "3");
+    assert!(wrong.contains("cannot be spread evenly over 3 launches"), "{wrong}");
+    assert!(refused("measure.launches", "[").contains("`[` is no YAML value"));
+    assert!(refused("workload.decode_tokens.x", "1").contains("is no mapping"));
+}

@@ -2,14 +2,12 @@
 
 use super::run::{RunError, RunRequest};
 use super::store::StoredRun;
-use super::worker::ModelSource;
 use super::{
     PeerRecord, Plan, SCENARIO_RECORD_VERSION, ScenarioFacts, ScenarioKind, ScenarioRecord,
 };
 use crate::harness::records::{BuildRecord, MachineRecord};
 use crate::units::utc_now;
 use std::collections::BTreeMap;
-use std::path::Path;
 
 pub(super) fn record(request: &RunRequest<'_>) -> ScenarioRecord {
     let file = request.file;
@@ -39,7 +37,7 @@ pub(super) fn record(request: &RunRequest<'_>) -> ScenarioRecord {
             text: file.text.clone(),
             spec_digest: file.digest.to_string(),
             device: request.device,
-            model: describe(&request.model),
+            model: request.model.to_string(),
             model_digest: request.model_digest.clone(),
             set: request.set.clone(),
             differs_in: spec.differs_in.clone(),
@@ -69,19 +67,6 @@ fn peers(request: &RunRequest<'_>) -> BTreeMap<String, PeerRecord> {
             (name, record)
         })
         .collect()
-}
-
-/// The model in words, without the folders of this machine.
-fn describe(model: &ModelSource) -> String {
-    let name = |path: &Path| {
-        path.file_name().map_or_else(|| "model".into(), |n| n.to_string_lossy().into_owned())
-    };
-    match model {
-        ModelSource::Folder { path } => format!("checkpoint {}", name(path)),
-        ModelSource::Synthetic { descriptor, seed } => {
-            format!("synthetic weights (seed {seed}) of {}", name(descriptor))
-        }
-    }
 }
 
 /// Checks that an earlier run is the same experiment on the same build and machine.

@@ -56,6 +56,21 @@ pub enum ModelSource {
     Synthetic { descriptor: PathBuf, seed: u64 },
 }
 
+impl std::fmt::Display for ModelSource {
+    /// In words, without the path that leads there.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = |path: &std::path::Path| {
+            path.file_name().map_or_else(|| "model".into(), |n| n.to_string_lossy().into_owned())
+        };
+        match self {
+            ModelSource::Folder { path } => write!(f, "checkpoint {}", name(path)),
+            ModelSource::Synthetic { descriptor, seed } => {
+                write!(f, "synthetic weights (seed {seed}) of {}", name(descriptor))
+            }
+        }
+    }
+}
+
 /// What a worker answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "snake_case", deny_unknown_fields)]

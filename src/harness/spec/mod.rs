@@ -23,4 +23,4 @@ pub(super) use common::common_schema;
 pub(super) use diagnostic::did_you_mean;
 pub(super) use gate::parse_kind;
 pub(super) use split::{Overrides, Reading};
-pub(super) use yaml::{Located, read as read_file};
+pub(super) use yaml::{Located, parse_argument, read as read_file};

@@ -72,7 +72,7 @@ pub(super) fn parse_seed<'de, S: DeserializeSeed<'de>>(
 ///
 /// # Errors
 /// A sentence about the text.
-pub(super) fn parse_argument(text: &str) -> Result<serde_json::Value, String> {
+pub(in crate::harness) fn parse_argument(text: &str) -> Result<serde_json::Value, String> {
     serde_yaml::from_str_with_options(text, options())
         .map_err(|e| format!("`{text}` is no YAML value: {}", e.without_snippet()))
 }

@@ -7,9 +7,9 @@ use crate::harness::scenario::{
 use plotters::style::RGBColor;
 
 /// A record, its verdict, and the ways to look at both.
-pub(super) struct Data<'a> {
-    pub(super) record: &'a ScenarioRun,
-    pub(super) verdict: &'a Verdict,
+pub(in crate::harness::report) struct Data<'a> {
+    pub(in crate::harness::report) record: &'a ScenarioRun,
+    pub(in crate::harness::report) verdict: &'a Verdict,
     pub(super) quads: Vec<&'a QuadLine>,
 }
 
@@ -26,7 +26,10 @@ pub(super) struct Timed {
 }
 
 impl<'a> Data<'a> {
-    pub(super) fn new(record: &'a ScenarioRun, verdict: &'a Verdict) -> Data<'a> {
+    pub(in crate::harness::report) fn new(
+        record: &'a ScenarioRun,
+        verdict: &'a Verdict,
+    ) -> Data<'a> {
         let quads = record
             .lines
             .iter()
@@ -37,7 +40,7 @@ impl<'a> Data<'a> {
     }
 
     /// Arm names, the baseline first.
-    pub(super) fn arms(&self) -> Vec<&'a str> {
+    pub(in crate::harness::report) fn arms(&self) -> Vec<&'a str> {
         self.record.run.plan.arms().collect()
     }
 
@@ -82,7 +85,12 @@ impl<'a> Data<'a> {
     }
 
     /// Kept values of one arm, sorted.
-    pub(super) fn sorted(&self, metric: Metric, point: usize, arm: usize) -> Vec<f64> {
+    pub(in crate::harness::report) fn sorted(
+        &self,
+        metric: Metric,
+        point: usize,
+        arm: usize,
+    ) -> Vec<f64> {
         let mut values: Vec<f64> = if metric.is_per_launch() {
             let name = self.arms()[arm];
             self.record

@@ -8,9 +8,12 @@ mod foreign;
 mod identity;
 mod quality;
 mod render;
+mod sweep;
 mod top;
 
 #[cfg(test)]
 mod tests;
 
 pub use render::render_decision;
+
+pub(super) use data::Data;

@@ -4,7 +4,7 @@ use super::super::format;
 use super::super::html::{Node, element};
 use super::super::page::page;
 use super::data::Data;
-use super::{arms, checks, figures, foreign, identity, top};
+use super::{arms, checks, figures, foreign, identity, sweep, top};
 use crate::harness::scenario::ScenarioRun;
 
 /// Renders the decision page of a scenario run.
@@ -15,6 +15,7 @@ pub fn render_decision(record: &ScenarioRun) -> String {
     let body: Node = [
         top::verdict(&data),
         arms::metrics(&data),
+        sweep::section(&data),
         foreign::section(&data),
         figures::section(&data),
         arms::bound(&data),

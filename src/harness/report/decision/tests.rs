@@ -73,6 +73,29 @@ fn the_verdict_is_a_word_and_the_page_is_the_same_twice() {
 }
 
 #[test]
+fn a_decision_becomes_junit_and_markdown() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |record: &ScenarioRun| {
+        let text = serde_json::to_string(record).unwrap();
+        std::fs::write(folder.path().join("record.json"), text).unwrap();
+        let files = super::super::files::junit_of(folder.path()).unwrap();
+        (files, super::super::files::markdown_of(folder.path()).unwrap())
+    };
+    let (junit, markdown) = write(&record("Is it <faster>?", lines(20, |_| 1.4)));
+    assert!(junit.contains("tests=\"1\" failures=\"0\" errors=\"0\""), "{junit}");
+    assert!(markdown.starts_with("### Assay decision: made-up: **admit** (as expected)"));
+    assert!(markdown.contains("Is it &lt;faster&gt;?"), "{markdown}");
+    let (junit, _) = write(&record("Is it faster?", lines(20, |_| 1.1)));
+    assert!(junit.contains("<failure message=\"decline, expected admit\">"), "{junit}");
+    let (junit, markdown) = write(&record("Is it faster?", lines(3, |_| 1.4)));
+    assert!(
+        junit.contains("<error message=\"invalid, expected admit\">too few samples"),
+        "{junit}"
+    );
+    assert!(markdown.contains("- too few samples: 3 usable quads of 20"), "{markdown}");
+}
+
+#[test]
 fn every_sample_is_drawn() {
     let page = render_decision(&record("Is it faster?", lines(20, |_| 1.4)));
     let circles = page.matches("<circle").count();
