@@ -84,6 +84,77 @@ fn a_full_disk_is_74_and_keeps_what_was_written() {
     assert_eq!(project.run(&["gates", "run", "all", "--resume", id]).0, 0);
 }
 
+/// `/dev/full` is a disk without a free byte.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_under_any_output_is_74_and_named() {
+    let project = Project::new(&[("probe", "behaviour: [pass]\nrepeat: 3")]);
+    for option in ["--junit", "--markdown"] {
+        let (code, _, stderr) = project.run(&["gates", "run", "all", "-q", option, "/dev/full"]);
+        assert_eq!(code, 74, "{option}: {stderr}");
+        let expected = "error: cannot write /dev/full: No space left on device (os error 28)";
+        assert!(stderr.contains(expected), "{option}: {stderr}");
+    }
+    let run = project.runs()[0].display().to_string();
+    let page = ["report", "compare", &run, &run, "--out", "/dev/full"];
+    let (code, _, stderr) = project.run(&page);
+    assert_eq!(code, 74, "{stderr}");
+    for arguments in [&["gates", "list"][..], &["gates", "list", "--json"], &["doctor"]] {
+        let full = std::fs::File::create("/dev/full").unwrap();
+        let (code, _, stderr) = ended(project.assay(arguments).stdout(full).output().unwrap());
+        assert_eq!(code, 74, "{arguments:?}: {stderr}");
+        assert!(stderr.contains("No space left on device"), "{arguments:?}: {stderr}");
+    }
+}
+
+/// A folder in which nothing can be made; `/proc` refuses even the superuser.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_read_only_folder_is_74_and_named() {
+    let project = project();
+    for arguments in [
+        &["gates", "run", "all", "-q", "--out", "/proc/assay"][..],
+        &["gates", "run", "all", "-q", "--junit", "/proc/assay/j.xml"],
+    ] {
+        let (code, _, stderr) = project.run(arguments);
+        assert_eq!(code, 74, "{arguments:?}: {stderr}");
+        assert!(stderr.contains("/proc/assay"), "{arguments:?}: {stderr}");
+        assert!(!stderr.contains("panicked"), "{stderr}");
+    }
+    let run = project.runs()[0].display().to_string();
+    let (code, _, stderr) = project.run(&["report", "render", &run, "--out", "/proc/assay"]);
+    assert_eq!(code, 74, "{stderr}");
+    assert!(stderr.contains("cannot write /proc/assay"), "{stderr}");
+}
+
+/// Without a CUDA driver everything else works, and what could not be established is said.
+#[test]
+fn a_machine_without_a_cuda_driver_is_told_so() {
+    let project = project();
+    let gate = "gate: device\nclaim: The model runs on CUDA.\ntrack: resource\nkind: resource_safety\n\
+                requires: { device: cuda }\npolicy: [reference]\nmodel: ../nowhere\n";
+    std::fs::write(project.path().join("gates/device.yaml"), gate).unwrap();
+    let hidden = |arguments: &[&str]| {
+        let mut command = project.assay(arguments);
+        ended(
+            command
+                .env("ASSAY_CUDA_PATH", project.path())
+                .env("CUDA_VISIBLE_DEVICES", "")
+                .output()
+                .unwrap(),
+        )
+    };
+    let (code, stdout, stderr) = hidden(&["doctor"]);
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    let (code, stdout, stderr) = hidden(&["gates", "run", "all", "-q"]);
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    assert!(stdout.contains("not established: nothing on CUDA"), "{stdout}");
+    let (code, _, stderr) = hidden(&["gates", "run", "all", "--require", "cuda"]);
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("--require cuda: "), "{stderr}");
+    assert!(stderr.contains("; nothing was run"), "{stderr}");
+}
+
 #[cfg(unix)]
 #[test]
 fn an_interrupt_is_130_and_keeps_records() {

@@ -1,46 +1,53 @@
 //! One small bad file per class of error, its message beside it (`ASSAY_BLESS=1` rewrites them).
 
+use assay::harness::scenario::ScenarioFile;
 use assay::harness::{GateFile, Pattern, PlanError, PlanOptions, devices, plan, read_gates};
 use std::path::{Path, PathBuf};
 
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/harness/spec")
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/harness").join(name)
 }
 
-/// Reads and plans a file; the message, with the folder left out of paths.
-fn message(path: &Path) -> String {
+/// Reads and plans a gate file.
+fn gate(path: &Path) -> Result<String, String> {
     let options = PlanOptions {
-        root: folder(),
+        root: folder("spec"),
         long: false,
         devices: devices(),
         patterns: vec![Pattern::File(path.to_owned())],
         partition: None,
     };
-    let result = read_gates(None, &options.patterns, &Default::default())
-        .and_then(|gates| plan(gates, &options));
-    let text = match result {
-        Ok(plan) => format!("accepted: {} trials", plan.trials.len()),
-        Err(error) => error.to_string(),
-    };
-    let text = text.replace(&format!("{}/", folder().display()), "");
-    // Long lists of kinds and regions grow with the product; their beginning is enough.
-    let short = |line: &str| match line.char_indices().nth(60) {
-        Some((at, _)) if line.contains("= expected: one of") => format!("{} …", &line[..at]),
-        _ => line.to_owned(),
-    };
-    text.lines().map(short).collect::<Vec<_>>().join("\n") + "\n"
+    read_gates(None, &options.patterns, &Default::default())
+        .and_then(|gates| plan(gates, &options))
+        .map(|plan| format!("{} trials", plan.trials.len()))
+        .map_err(|e| e.to_string())
 }
 
-#[test]
-fn every_class_of_error_has_its_message() {
+/// Reads a scenario file.
+fn scenario(path: &Path) -> Result<String, String> {
+    ScenarioFile::read(path).map(|file| file.name().to_owned()).map_err(|e| e.to_string())
+}
+
+/// Compares the message of every file in a folder with the one beside it.
+fn messages(name: &str, read: impl Fn(&Path) -> Result<String, String>, least: usize) {
+    let folder = folder(name);
     let mut wrong = Vec::new();
     let mut seen = 0;
     let mut files: Vec<PathBuf> =
-        std::fs::read_dir(folder()).unwrap().map(|e| e.unwrap().path()).collect();
+        std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).collect();
     files.sort();
     for file in files.iter().filter(|f| f.extension().is_some_and(|e| e == "yaml")) {
         seen += 1;
-        let found = message(file);
+        let text = match read(file) {
+            Ok(accepted) => format!("accepted: {accepted}"),
+            Err(message) => message.replace(&format!("{}/", folder.display()), ""),
+        };
+        // Long lists of kinds and regions grow with the product; their beginning is enough.
+        let short = |line: &str| match line.char_indices().nth(60) {
+            Some((at, _)) if line.contains("= expected: one of") => format!("{} …", &line[..at]),
+            _ => line.to_owned(),
+        };
+        let found = text.lines().map(short).collect::<Vec<_>>().join("\n") + "\n";
         let snapshot = file.with_extension("txt");
         if std::env::var_os("ASSAY_BLESS").is_some() {
             std::fs::write(&snapshot, &found).unwrap();
@@ -49,10 +56,22 @@ fn every_class_of_error_has_its_message() {
         if found != expected {
             wrong.push(format!("{}\nexpected:\n{expected}\nfound:\n{found}", file.display()));
         }
-        assert!(!found.starts_with("accepted"), "{} is not refused", file.display());
+        if found.starts_with("accepted") {
+            wrong.push(format!("{} is not refused", file.display()));
+        }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(seen >= 20, "{seen} files");
+    assert!(seen >= least, "{seen} files");
+}
+
+#[test]
+fn every_class_of_error_in_a_gate_has_its_message() {
+    messages("spec", gate, 45);
+}
+
+#[test]
+fn every_class_of_error_in_a_scenario_has_its_message() {
+    messages("scenario", scenario, 20);
 }
 
 const HEAD: &str = "gate: x\nclaim: c\ntrack: resource\nkind: runner_probe\nbehaviour: [pass]\n";

@@ -13,8 +13,6 @@ pub enum Int4Error {
     Overflow { rows: usize, cols: usize },
     #[error("{what}: expected {expected}, found {found}")]
     Length { what: &'static str, expected: usize, found: usize },
-    #[error("a cut at column {column} lies inside a group of {group} that shares a scale")]
-    Cut { column: usize, group: usize },
     #[error("row {row}, column {column}: {value} cannot be quantised: values must be finite")]
     NonFinite { row: usize, column: usize, value: f32 },
     #[error(

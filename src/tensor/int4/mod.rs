@@ -11,7 +11,6 @@
 mod check;
 mod error;
 mod packed;
-mod part;
 mod quantise;
 mod shape;
 
