@@ -106,3 +106,69 @@ fn residual_norm(window: &[Op]) -> Option<Op> {
         taps: add.taps.iter().chain(&norm.taps).cloned().collect(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{Buf, NormWeight, WeightRef};
+    use crate::descriptor::{NormStyle, RoleName};
+
+    fn op(kind: OpKind, tap: Option<(&str, Buf)>) -> Op {
+        let taps = tap.map(|(name, buf)| (name.to_owned(), buf)).into_iter().collect();
+        Op { kind, layer: Some(0), taps }
+    }
+
+    fn weight(role: RoleName) -> WeightRef {
+        WeightRef { role, layer: Some(0) }
+    }
+
+    /// A dense FFN, its residual addition and the next norm; `up_x` is what the up projection reads.
+    fn plan(up_x: Buf) -> Plan {
+        let [x, gate, up, act, down, residual, normed] = [0, 1, 2, 3, 4, 5, 6].map(Buf);
+        let gemm = |role, x, out| OpKind::Gemm { x, weight: weight(role), out };
+        let norm = NormWeight {
+            weight: weight(RoleName::InputNorm),
+            style: NormStyle::Plain,
+            epsilon: 1e-5,
+        };
+        let ops = vec![
+            op(gemm(RoleName::MlpGate, x, gate), Some(("mlp_gate.out", gate))),
+            op(gemm(RoleName::MlpUp, up_x, up), None),
+            op(OpKind::SiluMul { gate, up, out: act }, Some(("silu_mul.out", act))),
+            op(gemm(RoleName::MlpDown, act, down), None),
+            op(OpKind::ResidualAdd { residual, x: down }, Some(("out", residual))),
+            op(
+                OpKind::RmsNorm { x: residual, norm, out: normed },
+                Some(("input_norm.out", normed)),
+            ),
+        ];
+        Plan {
+            buffers: Vec::new(),
+            ops,
+            head_ops: Vec::new(),
+            residual,
+            final_hidden: normed,
+            logits: act,
+            attention_slots: Vec::new(),
+            gdn_slots: Vec::new(),
+            rope: None,
+        }
+    }
+
+    #[test]
+    fn fusions_merge_neighbours_and_keep_taps_on_what_is_still_written() {
+        let fused = fuse(plan(Buf(0)), &Fusion::ALL);
+        let regions: Vec<&str> = fused.ops.iter().map(|op| op.kind.region().name()).collect();
+        assert_eq!(regions, ["gate_up", "gemm", "residual_norm"]);
+        let taps: Vec<&str> =
+            fused.ops.iter().flat_map(|op| &op.taps).map(|(name, _)| name.as_str()).collect();
+        assert_eq!(taps, ["silu_mul.out", "out", "input_norm.out"]);
+        assert_eq!(fuse(plan(Buf(0)), &[]), plan(Buf(0)));
+        assert_eq!(fuse(plan(Buf(0)), &[Fusion::GateUp]).ops.len(), 4);
+    }
+
+    #[test]
+    fn projections_of_different_rows_stay_apart() {
+        assert_eq!(fuse(plan(Buf(7)), &[Fusion::GateUp]), plan(Buf(7)));
+    }
+}
