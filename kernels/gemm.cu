@@ -1,7 +1,8 @@
 // gemm.cu: Y = X · Wᵀ, BF16 in and out, in the fixed order of the numerical contract.
 //
 // Purpose:    the `gemm` region: `gemm_rows` for few tokens (bound by reading W once), `gemm_tile`
-//             for many (bound by the matrix units); `gemv_fast` is the FMA form they are measured against.
+//             for many (bound by the matrix units); `gemm_serial` for operands that these do not take (FP32, or
+//             a ragged K); `gemv_fast` is the FMA form they are measured against.
 // Grid:       gemm_rows: x = tiles of 16 weight rows (8 / S tiles a block), y = groups of 8·NT tokens;
 //             gemm_tile: persistent blocks (or clusters that share a tile's segments), tokens fastest.
 // Shapes:     W [M][K], X [N][K], Y [N][ldy ≥ M], K a multiple of 8; for gemm_tile M and ldy of 8.
@@ -20,8 +21,8 @@
 // 64 k on their way into its own ring in shared memory. X goes from the cache to registers, X_DEPTH
 // chunks ahead. The weights of the first chunks do not depend on the previous kernel and are asked
 // for before its end unless `wait_first`; `next` names the weights that the next kernel will read.
-template <int NT, int STAGES, int X_DEPTH>
-DEVICE void gemm_rows(const u16 *W, const u16 *X, u16 *Y, u32 M, u32 N, u32 K, u32 ldy, u32 segments,
+template <int NT, int STAGES, int X_DEPTH, typename TY>
+DEVICE void gemm_rows(const u16 *W, const u16 *X, TY *Y, u32 M, u32 N, u32 K, u32 ldy, u32 segments,
                       u32 wait_first, const u8 *next, u32 next_bytes) {
     extern __shared__ __align__(128) u8 ring[];
     constexpr u32 STAGE_BYTES = 16 * 128, TOKENS = 8 * NT;
@@ -137,7 +138,7 @@ DEVICE void gemm_rows(const u16 *W, const u16 *X, u16 *Y, u32 M, u32 N, u32 K, u
         u32 m = (blockIdx.x * tiles + which) * 16 + row;
         if (m < M && n0 + token < N) {
             const float *p = part + which * segments * RING_FLOATS + token * 16 + row;
-            Y[(u64)(n0 + token) * ldy + m] = f32_to_bf16(tree_sum(p, RING_FLOATS, segments));
+            Y[(u64)(n0 + token) * ldy + m] = narrow<TY>(tree_sum(p, RING_FLOATS, segments));
         }
     }
 }
@@ -152,6 +153,84 @@ GEMM_ROWS(8, 1, 3, 2, 4)
 GEMM_ROWS(16, 2, 4, 1, 3)
 GEMM_ROWS(32, 4, 4, 1, 2)
 GEMM_ROWS(64, 8, 4, 1, 1)
+
+// Region `gemm_f32`: the same sums, not rounded.
+#define GEMM_F32_ROWS(N_MAX, NT, STAGES, X_DEPTH, BLOCKS)                                                     \
+    extern "C" __global__ void __launch_bounds__(256, BLOCKS) gemm_rows_invariant_n##N_MAX##_f32(               \
+        const u16 *W, const u16 *X, float *Y, u32 M, u32 N, u32 K, u32 ldy, u32 segments, u32 wait_first,     \
+        const u8 *next, u32 next_bytes) {                                                                    \
+        gemm_rows<NT, STAGES, X_DEPTH>(W, X, Y, M, N, K, ldy, segments, wait_first, next, next_bytes);        \
+    }
+GEMM_F32_ROWS(8, 1, 3, 2, 4)
+GEMM_F32_ROWS(16, 2, 4, 1, 3)
+GEMM_F32_ROWS(32, 4, 4, 1, 2)
+GEMM_F32_ROWS(64, 8, 4, 1, 1)
+
+// ---- operands that the matrix units do not take ---------------------------------------------------
+
+// FP32 activations or weights, and a K that is no multiple of 8: one fused multiply-add after the
+// other in ascending k inside a segment, segments by the tree. A block takes 64 weight rows × 32 tokens.
+template <typename TX, typename TW, typename TY>
+DEVICE void gemm_serial(const TW *W, const TX *X, TY *Y, u32 M, u32 N, u32 K, u32 ldy, u32 segments) {
+    __shared__ float w_tile[16][68], x_tile[16][36];
+    begin_kernel();
+    u32 m0 = blockIdx.x * 64, n0 = blockIdx.y * 32, tm = (threadIdx.x & 15) * 4, tn = (threadIdx.x >> 4) * 2;
+    u32 span = K / segments;
+    float level[3][8], acc[8];
+    for (u32 segment = 0; segment < segments; ++segment) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) acc[i] = 0.0f;
+        u32 end = (segment + 1) * span;
+        for (u32 k0 = segment * span; k0 < end; k0 += 16) {
+            __syncthreads();
+            for (u32 e = threadIdx.x; e < 96 * 16; e += 256) {
+                u32 row = e / 16, k = k0 + e % 16;
+                if (row < 64)
+                    w_tile[e % 16][row] = m0 + row < M && k < end ? widen(W[(u64)(m0 + row) * K + k]) : 0.0f;
+                else
+                    x_tile[e % 16][row - 64] = n0 + row - 64 < N && k < end ? widen(X[(u64)(n0 + row - 64) * K + k]) : 0.0f;
+            }
+            __syncthreads();
+#pragma unroll
+            for (u32 k = 0; k < 16; ++k) {
+                float4 w = *(const float4 *)&w_tile[k][tm];
+                float2 x = *(const float2 *)&x_tile[k][tn];
+                float a[4] = {w.x, w.y, w.z, w.w};
+#pragma unroll
+                for (int i = 0; i < 8; ++i) acc[i] = __fmaf_rn(a[i & 3], i < 4 ? x.x : x.y, acc[i]);
+            }
+        }
+        // Finished subtrees wait at their level until their sibling is there.
+#pragma unroll
+        for (u32 l = 0; l < 3; ++l) {
+            if ((segment >> l & 1) == 0) {
+#pragma unroll
+                for (int i = 0; i < 8; ++i) level[l][i] = acc[i];
+                break;
+            }
+#pragma unroll
+            for (int i = 0; i < 8; ++i) acc[i] = __fadd_rn(level[l][i], acc[i]);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+        u32 m = m0 + tm + (i & 3), n = n0 + tn + (i >> 2);
+        if (m < M && n < N) Y[(u64)n * ldy + m] = narrow<TY>(acc[i]);
+    }
+}
+
+// Named by the types of X, W and Y.
+#define GEMM_SERIAL(NAME, TX, TW, TY)                                                                         \
+    extern "C" __global__ void __launch_bounds__(256) gemm_serial_##NAME(const TW *W, const TX *X, TY *Y, u32 M, u32 N, \
+                                                                         u32 K, u32 ldy, u32 segments) {      \
+        gemm_serial<TX, TW, TY>(W, X, Y, M, N, K, ldy, segments);                                             \
+    }
+GEMM_SERIAL(f32_bf16_f32, float, u16, float)
+GEMM_SERIAL(f32_f32_f32, float, float, float)
+GEMM_SERIAL(bf16_bf16_bf16, u16, u16, u16)
+GEMM_SERIAL(bf16_f32_bf16, u16, float, u16)
+GEMM_SERIAL(bf16_bf16_f32, u16, u16, float)
+GEMM_SERIAL(bf16_f32_f32, u16, float, float)
 
 // The FMA form: a warp takes four rows, lanes stride K; one token; not invariant.
 extern "C" __global__ void __launch_bounds__(256) gemv_fast_bf16(const u16 *W, const u16 *X, u16 *Y, u32 M, u32 K) {

@@ -14,6 +14,24 @@ pub trait DeviceModel: fmt::Debug + Send + Sync {
     /// Which implementation executes each region of the plan, for the manifest.
     fn bindings(&self) -> Vec<Binding>;
 
+    /// What a manifest records of a device other than the host; `None` on the host.
+    fn provenance(&self) -> Option<DeviceProvenance> {
+        None
+    }
+
+    /// Times the regions of a step of one row a sequence, on a device that can; states do not
+    /// advance.
+    ///
+    /// # Errors
+    /// As [`DeviceModel::step`].
+    fn profile(
+        &self,
+        _step: &Step<'_>,
+        _states: &mut [&mut dyn State],
+    ) -> Result<Vec<RegionCost>, Fault> {
+        Ok(Vec::new())
+    }
+
     /// The state of an empty sequence.
     fn new_state(&self) -> Box<dyn State>;
 
@@ -46,6 +64,40 @@ pub trait DeviceModel: fmt::Debug + Send + Sync {
         run: &RegionRun<'_>,
         states: &mut [&mut dyn State],
     ) -> Result<Vec<Vec<f32>>, Fault>;
+}
+
+/// What all launches of one region in a step cost.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RegionCost {
+    pub region: Region,
+    pub launches: usize,
+    /// Of all of them, by themselves.
+    pub time_us: f64,
+    /// Fewest bytes that they move through device memory.
+    pub bytes: u64,
+}
+
+/// The device, its driver and the kernels that execute on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceProvenance {
+    /// The device's name, e.g. `NVIDIA H200`.
+    pub name: String,
+    /// Its architecture, e.g. `sm_90a`.
+    pub capability: String,
+    /// What the driver speaks, e.g. `CUDA 13.0`.
+    pub driver: String,
+    /// Version of the run-time compiler.
+    pub compiler: String,
+    /// Digest of every kernel source, and of the image made of it.
+    pub kernels: Vec<KernelDigest>,
+}
+
+/// A kernel source and its image by their digests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelDigest {
+    pub name: String,
+    pub source: String,
+    pub image: String,
 }
 
 /// Rows given to and wanted from a plan of few operations.

@@ -68,7 +68,7 @@ impl Policy {
     pub fn available(device: DeviceKind) -> &'static [Policy] {
         match device {
             DeviceKind::Cpu => &[Policy::Fast, Policy::Reference, Policy::F32],
-            DeviceKind::Cuda => &[],
+            DeviceKind::Cuda => &[Policy::Invariant, Policy::F32],
         }
     }
 

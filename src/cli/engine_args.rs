@@ -1,7 +1,7 @@
 //! How any command says where and how a model is executed, and makes an engine of it.
 
 use super::{Console, Failure, OrExit};
-use crate::backend::{DeviceKind, Policy};
+use crate::backend::{DeviceKind, Policy, cuda};
 use crate::descriptor::Descriptor;
 use crate::engine::{Engine, EngineOptions};
 use crate::placement::Device;
@@ -51,6 +51,13 @@ impl FromStr for DeviceChoice {
     }
 }
 
+/// The first GPU if there is one and its kernels can be had, else the CPU.
+fn automatic() -> Device {
+    let found = cuda::devices().is_ok_and(|all| !all.is_empty());
+    let kernels = cuda::nvrtc_version().is_ok() || cfg!(feature = "embedded-kernels");
+    if found && kernels { Device::Cuda(0) } else { Device::Cpu }
+}
+
 impl EngineArgs {
     /// The options for an engine.
     ///
@@ -58,20 +65,24 @@ impl EngineArgs {
     /// 64 where the device cannot run a model, or lacks the policy.
     pub(crate) fn options(&self) -> Result<EngineOptions, Failure> {
         let device = match self.device {
-            // No build executes models on a GPU yet; taking the CPU is what `auto` is for.
-            DeviceChoice::Auto => Device::Cpu,
+            DeviceChoice::Auto => automatic(),
             DeviceChoice::This(device) => device,
         };
         let kind = match device {
             Device::Cpu => DeviceKind::Cpu,
             Device::Cuda(_) => DeviceKind::Cuda,
         };
-        let Some(default) = Policy::available(kind).first() else {
-            return Err(Failure::usage(format!(
-                "--device {device}: this build executes models on the cpu only; use --device cpu"
-            )));
-        };
-        let policy = self.policy.unwrap_or(*default);
+        if let Device::Cuda(ordinal) = device {
+            let count = cuda::devices().or_exit(Exit::Usage)?.len();
+            if ordinal >= count {
+                return Err(Failure::usage(format!(
+                    "--device {device}: this machine has {count} CUDA devices; `assay doctor` says \
+                     what was looked for, --device cpu runs anywhere"
+                )));
+            }
+        }
+        let default = Policy::available(kind).first().copied().unwrap_or(Policy::F32);
+        let policy = self.policy.unwrap_or(default);
         policy.resolve(kind).or_exit(Exit::Usage)?;
         let threads = self.threads.map(NonZeroUsize::get);
         Ok(EngineOptions { device, policy, threads, ..EngineOptions::default() })

@@ -2,10 +2,11 @@
 //! the model's shapes is for the regions of the device to say.
 
 use super::EngineError;
+use crate::backend::cuda::BoundWeight;
 use crate::backend::{OpKind, Plan, WeightRef};
 use crate::descriptor::{Descriptor, Scope};
 use crate::tensor::Weight;
-use crate::weights::WeightSet;
+use crate::weights::{SyntheticWeight, WeightSet};
 use std::collections::HashMap;
 
 /// The weights that the plan names, ties resolved, shapes checked.
@@ -46,6 +47,31 @@ pub(super) fn bound(
         bound.insert(weight, found.clone());
     }
     Ok(bound)
+}
+
+/// Synthetic weights of a plan, and their bytes (shared ones once).
+pub(super) struct Synthetic {
+    pub(super) weights: HashMap<WeightRef, BoundWeight>,
+    pub(super) bytes: u64,
+}
+
+/// The synthetic weights that the plan names, ties resolved, not yet made.
+pub(super) fn synthetic(d: &Descriptor, plan: &Plan, seed: u64) -> Result<Synthetic, EngineError> {
+    let (mut weights, mut bytes) = (HashMap::new(), 0);
+    for weight in plan.all_ops().flat_map(|op| named(&op.kind)) {
+        let missing = || EngineError::MissingWeight {
+            role: weight.role.to_string(),
+            layer: weight.layer,
+        };
+        let role = d.roles.iter().find(|r| r.name == weight.role).ok_or_else(missing)?;
+        let source = role.tied_to.unwrap_or(weight.role);
+        let made = SyntheticWeight::new(d, seed, source, weight.layer).ok_or_else(missing)?;
+        let fresh = weights.insert(weight, BoundWeight::Synthetic(made)).is_none();
+        if fresh && role.tied_to.is_none() {
+            bytes += (made.rows * made.cols * 2) as u64;
+        }
+    }
+    Ok(Synthetic { weights, bytes })
 }
 
 /// The weights an operation names.

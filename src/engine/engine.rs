@@ -1,17 +1,15 @@
 //! The engine: a plan bound to weights on a device.
 
-use super::lower::lower;
-use super::meter::Meter;
 use super::sequence::Home;
-use super::{Batch, EngineError, Output, Sequence, SequenceError, Want, check};
-use crate::backend::cpu::{CpuModel, CpuOptions, Isa};
+use super::{Batch, Output, Sequence, SequenceError, Want};
+use crate::backend::cpu::Isa;
 use crate::backend::{
-    Binding, DeviceKind, Fusion, Phase, Plan, Policy, RowOutput, RowWant, Span, State, Step, Taps,
-    fuse,
+    Binding, DeviceKind, DeviceProvenance, Fusion, Phase, Plan, Policy, RowOutput, RowWant, Span,
+    State, Step, Taps,
 };
 use crate::descriptor::Descriptor;
 use crate::placement::{Device, Placement};
-use crate::weights::{Artifact, WeightSet};
+use crate::weights::Artifact;
 use std::sync::Arc;
 
 /// How an engine executes.
@@ -34,6 +32,8 @@ pub struct EngineOptions {
     pub fusions: Vec<Fusion>,
     /// Fill activation buffers with NaN before every step (for tests).
     pub poison: bool,
+    /// Capture decode steps as graphs where the device has them.
+    pub graphs: bool,
 }
 
 impl Default for EngineOptions {
@@ -48,6 +48,7 @@ impl Default for EngineOptions {
             isa: None,
             fusions: Vec::new(),
             poison: false,
+            graphs: true,
         }
     }
 }
@@ -62,61 +63,20 @@ impl EngineOptions {
 /// A model ready to execute.
 #[derive(Debug)]
 pub struct Engine {
-    descriptor: Arc<Descriptor>,
-    plan: Plan,
-    policy: Policy,
-    placement: Placement,
-    home: Arc<Home>,
-    chunk_tokens: usize,
-    context_tokens: usize,
-    weight_bytes: u64,
-    artifact: Option<Artifact>,
-    isa: Isa,
-    fusions: Vec<Fusion>,
+    pub(super) descriptor: Arc<Descriptor>,
+    pub(super) plan: Plan,
+    pub(super) policy: Policy,
+    pub(super) placement: Placement,
+    pub(super) home: Arc<Home>,
+    pub(super) chunk_tokens: usize,
+    pub(super) context_tokens: usize,
+    pub(super) weight_bytes: u64,
+    pub(super) artifact: Option<Artifact>,
+    pub(super) isa: Isa,
+    pub(super) fusions: Vec<Fusion>,
 }
 
 impl Engine {
-    /// Lowers the descriptor and binds it to weights.
-    ///
-    /// # Errors
-    /// [`EngineError`] when the policy or a shape is not supported, or a weight is missing.
-    pub fn new(
-        descriptor: Arc<Descriptor>,
-        weights: &WeightSet,
-        options: &EngineOptions,
-    ) -> Result<Engine, EngineError> {
-        let kind = match options.device {
-            Device::Cpu => DeviceKind::Cpu,
-            Device::Cuda(_) => DeviceKind::Cuda,
-        };
-        let policy = options.policy.resolve(kind)?;
-        let mut fusions = options.fusions.clone();
-        fusions.sort();
-        fusions.dedup();
-        let plan = fuse(lower(&descriptor), &fusions);
-        let bound = check::bound(&descriptor, &plan, weights)?;
-        let isa = options.isa.unwrap_or_else(Isa::detect);
-        let cpu = CpuOptions { policy, isa, threads: options.threads, poison: options.poison };
-        let model = CpuModel::new(plan.clone(), bound, &cpu).map_err(EngineError::Unsupported)?;
-        let limit = descriptor.max_position_tokens;
-        Ok(Engine {
-            placement: Placement::single(&descriptor, options.device),
-            plan,
-            policy,
-            home: Arc::new(Home {
-                model: Box::new(model),
-                meter: Meter::new(options.memory_limit_bytes),
-            }),
-            chunk_tokens: options.chunk_tokens.max(1),
-            context_tokens: options.context_tokens.map_or(limit, |c| c.min(limit)),
-            weight_bytes: weights.size_bytes() as u64,
-            artifact: weights.artifact().cloned(),
-            descriptor,
-            isa,
-            fusions,
-        })
-    }
-
     /// What the model is.
     pub fn descriptor(&self) -> &Arc<Descriptor> {
         &self.descriptor
@@ -150,6 +110,16 @@ impl Engine {
     /// Which implementation executes each region.
     pub fn bindings(&self) -> Vec<Binding> {
         self.home.model.bindings()
+    }
+
+    /// The kind of device that executes.
+    pub fn device(&self) -> DeviceKind {
+        self.home.model.device()
+    }
+
+    /// The device, its driver and kernels; `None` on the host.
+    pub fn provenance(&self) -> Option<DeviceProvenance> {
+        self.home.model.provenance()
     }
 
     /// Rows of one step at most.

@@ -6,11 +6,14 @@
 mod batch;
 mod check;
 #[expect(clippy::module_inception, reason = "the type is the module's idea")]
+mod build;
+mod device;
 mod engine;
 mod error;
 mod lower;
 pub mod manifest;
 mod meter;
+mod profile;
 mod sequence;
 
 pub use crate::backend::{Phase, RowOutput, RowWant, StateTensor, Tap, Taps};

@@ -36,5 +36,7 @@ pub use load::{LoadOptions, Progress};
 pub use model::{Model, ModelError};
 pub use rule::Rule;
 pub use set::{WeightSet, WeightsSource};
-pub use synth::{SYNTHETIC_GENERATOR, SYNTHETIC_VERSION, synth, synth_quantised};
+pub use synth::{
+    SYNTHETIC_GENERATOR, SYNTHETIC_VERSION, SyntheticLaw, SyntheticWeight, synth, synth_quantised,
+};
 pub use write::{WriteError, WriteOptions, write_weights};

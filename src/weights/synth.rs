@@ -47,6 +47,62 @@ enum Law {
     Flat { offset: i32, factor: i32, exponent: i32 },
 }
 
+/// One logical weight of the generator, not yet made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SyntheticWeight {
+    pub rows: usize,
+    pub cols: usize,
+    key: u64,
+    law: Law,
+}
+
+/// How a hash becomes an element: (offset + (flat ? low 16 bits : bell) · factor) · scale, one exact
+/// conversion to FP32, one rounding to BF16.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SyntheticLaw {
+    pub flat: bool,
+    pub offset: i32,
+    pub factor: i32,
+    /// A power of two.
+    pub scale: f32,
+}
+
+impl SyntheticWeight {
+    /// The weight of a role.
+    pub fn new(
+        descriptor: &Descriptor,
+        seed: u64,
+        role: RoleName,
+        layer: Option<usize>,
+    ) -> Option<SyntheticWeight> {
+        let found = descriptor.roles.iter().find(|r| r.name == role)?;
+        let (rows, cols) = matrix(&found.shape);
+        let law = law(role, cols, descriptor.norm_style);
+        Some(SyntheticWeight { rows, cols, key: key(seed, role, layer), law })
+    }
+
+    /// What the hash of every element starts from.
+    pub fn key(&self) -> u64 {
+        self.key
+    }
+
+    /// The law of its elements.
+    pub fn law(&self) -> SyntheticLaw {
+        let (flat, offset, factor, exponent) = match self.law {
+            Law::Bell { offset, factor, exponent } => (false, offset, factor, exponent),
+            Law::Flat { offset, factor, exponent } => (true, offset, factor, exponent),
+        };
+        SyntheticLaw { flat, offset, factor, scale: power_of_two(exponent) }
+    }
+
+    /// Makes it on the host.
+    pub fn generate(&self) -> Weight {
+        let elements = generate(self.key, self.law, self.rows * self.cols);
+        let storage = Storage::Bf16(Shared::owned(elements));
+        Weight { rows: self.rows, cols: self.cols, storage }
+    }
+}
+
 /// Weights of `descriptor` from `seed`, all BF16.
 ///
 /// # Shapes

@@ -23,6 +23,7 @@ use super::math::exp;
 use super::rows::{Scatter, for_each_part, items_per_task};
 use super::weighted_rows::add_weighted_rows;
 use crate::backend::cpu::Isa;
+use crate::descriptor::GatedDeltaNet;
 use crate::tensor::round_bf16;
 use crate::units::mutant;
 use std::sync::Arc;
@@ -256,24 +257,36 @@ fn commit_body(
     }
 }
 
-/// The recurrent state after `len` tokens: the boundary state advanced by the rows so far.
-pub(super) fn materialise(state: &GdnState, len: usize) -> Vec<f32> {
-    let d = state.spec.dims;
-    let group = &state.groups[len / GROUP_TOKENS % 2];
-    let rows = len % GROUP_TOKENS;
+/// The recurrent state from a boundary state and the first `rows` rows of its group, laid out as in
+/// [`super::gdn_state::Group`].
+pub(crate) fn materialise_group(
+    d: GatedDeltaNet,
+    boundary: &[f32],
+    k: &[f32],
+    u: &[f32],
+    decay: &[f64],
+    rows: usize,
+) -> Vec<f32> {
     let state_len = d.key_dim * d.value_dim;
     let mut out = vec![0.0; d.value_heads * state_len];
     for (head, out) in out.chunks_exact_mut(state_len).enumerate() {
         let key_head = head / (d.value_heads / d.key_heads);
         commit(
             Isa::PORTABLE,
-            &group.boundary[head * state_len..][..state_len],
-            &group.k[key_head * GROUP_TOKENS * d.key_dim..][..GROUP_TOKENS * d.key_dim],
-            &group.u[head * GROUP_TOKENS * d.value_dim..][..GROUP_TOKENS * d.value_dim],
-            &group.log_decay[head * GROUP_TOKENS..][..rows],
+            &boundary[head * state_len..][..state_len],
+            &k[key_head * GROUP_TOKENS * d.key_dim..][..GROUP_TOKENS * d.key_dim],
+            &u[head * GROUP_TOKENS * d.value_dim..][..GROUP_TOKENS * d.value_dim],
+            &decay[head * GROUP_TOKENS..][..rows],
             d.value_dim,
             out,
         );
     }
     out
+}
+
+/// The recurrent state after `len` tokens: the boundary state advanced by the rows so far.
+pub(super) fn materialise(state: &GdnState, len: usize) -> Vec<f32> {
+    let group = &state.groups[len / GROUP_TOKENS % 2];
+    let rows = len % GROUP_TOKENS;
+    materialise_group(state.spec.dims, &group.boundary, &group.k, &group.u, &group.log_decay, rows)
 }

@@ -91,7 +91,7 @@ fn needs_logits(block: &[usize], wants: &[RowWant]) -> bool {
 }
 
 /// The `n` largest of finite logits with their ids, falling; the lowest id first on ties.
-fn top(logits: &[f32], n: usize) -> Vec<(u32, f32)> {
+pub(crate) fn top(logits: &[f32], n: usize) -> Vec<(u32, f32)> {
     let mut best: Vec<(u32, f32)> = Vec::with_capacity(n + 1);
     for (id, value) in logits.iter().enumerate() {
         let tie_wins = mutant!("greedy_tie_order");

@@ -13,14 +13,14 @@ use crate::units::mutant;
 
 /// Frequencies of a model's rotary embedding.
 #[derive(Clone, Debug)]
-pub(super) struct Frequencies {
+pub(crate) struct Frequencies {
     convention: RopeConvention,
     inverse: Vec<f32>,
 }
 
 impl Frequencies {
     /// The frequencies that the descriptor declares.
-    pub(super) fn new(rope: &Rope) -> Frequencies {
+    pub(crate) fn new(rope: &Rope) -> Frequencies {
         let half = rope.rotary_dim / 2;
         let base = if mutant!("rope_base") { rope.theta * 2.0 } else { rope.theta };
         let ln_theta = ln64(base);
@@ -36,6 +36,11 @@ impl Frequencies {
             (false, convention) => convention,
         };
         Frequencies { convention, inverse }
+    }
+
+    /// Inverse frequencies, one per pair.
+    pub(crate) fn inverse(&self) -> &[f32] {
+        &self.inverse
     }
 
     /// Cosines and sines of some positions.

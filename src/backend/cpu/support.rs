@@ -6,7 +6,7 @@ use crate::tensor::{Storage, Weight};
 use std::collections::HashMap;
 
 /// Refuses a plan with an operation that no kernel here executes, naming region and reason.
-pub(super) fn check(plan: &Plan, weights: &HashMap<WeightRef, Weight>) -> Result<(), String> {
+pub(crate) fn check(plan: &Plan, weights: &HashMap<WeightRef, Weight>) -> Result<(), String> {
     let checker = Checker { plan, weights };
     if let Some(at) = weights.iter().find(|(at, w)| is_packed(w) && !at.role.is_projection()) {
         return Err(format!("weight `{}` is packed; only projections may be", at.0.role));

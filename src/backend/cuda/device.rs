@@ -157,26 +157,59 @@ impl Device {
         loaded.module.load_function(entry).map_err(|_| no_entry())
     }
 
+    /// Loads sources, those that must be compiled side by side.
+    ///
+    /// # Errors
+    /// As [`Device::kernel`], of the first source that has no image.
+    pub fn preload(&self, names: &[&'static str]) -> Result<(), CudaError> {
+        let sources =
+            names.iter().map(|name| self.source(name)).collect::<Result<Vec<_>, CudaError>>()?;
+        let images: Vec<Result<FoundImage, CudaError>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = sources
+                .iter()
+                .map(|source| scope.spawn(|| find_image(source, self.arch, &self.cache)))
+                .collect();
+            threads
+                .into_iter()
+                .map(|t| t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .collect()
+        });
+        for (name, image) in names.iter().zip(images) {
+            let mut all = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+            if !all.contains_key(name) {
+                all.insert(name, self.module(name, image?)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn source(&self, name: &'static str) -> Result<&'static KernelSource, CudaError> {
+        KernelSource::find(name).ok_or_else(|| CudaError::NoEntry {
+            kernel: name,
+            entry: "any".into(),
+            arch: self.arch,
+        })
+    }
+
     fn load(&self, name: &'static str) -> Result<Loaded, CudaError> {
         let mut all = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(loaded) = all.get(name) {
             return Ok(loaded.clone());
         }
-        let source = KernelSource::find(name).ok_or_else(|| CudaError::NoEntry {
-            kernel: name,
-            entry: "any".into(),
-            arch: self.arch,
-        })?;
-        let found = find_image(source, self.arch, &self.cache)?;
+        let found = find_image(self.source(name)?, self.arch, &self.cache)?;
+        let loaded = self.module(name, found)?;
+        all.insert(name, loaded.clone());
+        Ok(loaded)
+    }
+
+    fn module(&self, name: &'static str, found: FoundImage) -> Result<Loaded, CudaError> {
         let binary = cudarc::nvrtc::Ptx::from_binary(found.image.cubin.clone());
         let module = self
             .stream
             .context()
             .load_module(binary)
             .doing(format!("loading the image of `{name}`"))?;
-        let loaded = Loaded { module, found: Arc::new(found) };
-        all.insert(name, loaded.clone());
-        Ok(loaded)
+        Ok(Loaded { module, found: Arc::new(found) })
     }
 
     /// Device memory of `len` zero elements.
@@ -207,6 +240,17 @@ impl Device {
         let host = self.stream.clone_dtoh(data).doing("downloading results")?;
         self.synchronize()?;
         Ok(host)
+    }
+
+    /// Device memory that nobody holds.
+    ///
+    /// # Errors
+    /// The driver refuses.
+    pub fn free_bytes(&self) -> Result<u64, CudaError> {
+        let context = self.stream.context();
+        context.bind_to_thread().doing("binding the context")?;
+        let (free, _) = context.mem_get_info().doing("asking for free memory")?;
+        Ok(free as u64)
     }
 
     /// Waits for all work.

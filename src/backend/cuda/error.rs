@@ -29,6 +29,9 @@ pub enum CudaError {
     /// A shape or option that a kernel's entry point refuses.
     #[error("{kernel}: expected {expected}, found {found}")]
     Refused { kernel: &'static str, expected: String, found: String },
+    /// The device has not the memory that something needs; nothing was allocated.
+    #[error("the {what} need {needed_bytes} bytes of device memory, {free_bytes} are free")]
+    OutOfMemory { what: &'static str, needed_bytes: u64, free_bytes: u64 },
     /// The vendor's matrix library refused a call.
     #[error("cuBLASLt: {doing}: {code}")]
     Blas { doing: &'static str, code: String },

@@ -3,6 +3,7 @@
 use super::launch::{Argument, Launch, tensor_map};
 use super::{CudaError, Device, KernelArch};
 use crate::backend::cpu::segments;
+use cudarc::driver::CudaFunction;
 
 /// Y\[n\]\[m\] = Σ_k X\[n\]\[k\]·W\[m\]\[k\]: addresses of BF16 device memory and sizes.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +18,8 @@ pub struct Product {
     pub k: usize,
     /// Elements between output rows.
     pub output_stride: usize,
+    /// FP32 out, without the final rounding (region `gemm_f32`).
+    pub wide: bool,
 }
 
 /// How a product's launch relates to its neighbours in a chain.
@@ -54,6 +57,17 @@ impl GemmKernel {
         }
     }
 
+    /// The `mma.sync` kernel for `n` tokens: it takes any number of weight rows and FP32 outputs.
+    pub(super) fn rows_for(n: usize) -> GemmKernel {
+        let tokens = match n {
+            0..=8 => 8,
+            9..=16 => 16,
+            17..=32 => 32,
+            _ => 64,
+        };
+        GemmKernel::Rows { tokens }
+    }
+
     /// Every kernel that an architecture has, with the clusters worth asking for.
     pub fn all(arch: KernelArch) -> Vec<GemmKernel> {
         let mut all: Vec<GemmKernel> =
@@ -65,6 +79,12 @@ impl GemmKernel {
             all.extend([tile(128, 1), tile(128, 2)]);
         }
         all
+    }
+
+    /// The kernel's name for a product's output type.
+    pub(super) fn entry_for(self, product: &Product) -> String {
+        let name = self.entry();
+        if product.wide { name.replace("_bf16", "_f32") } else { name }
     }
 
     /// The kernel's name, e.g. `gemm_tile_invariant_n64_bf16`.
@@ -88,8 +108,26 @@ impl GemmKernel {
         product: &Product,
         chaining: Chaining,
     ) -> Result<(), CudaError> {
+        let function = device.kernel("gemm", &self.entry_for(product))?;
+        // SAFETY: the caller's promise.
+        unsafe { self.launch_with(device, &function, product, chaining) }
+    }
+
+    /// [`GemmKernel::launch`] with the function looked up before.
+    ///
+    /// # Safety
+    /// As [`GemmKernel::launch`]; `function` is this kernel's for the product's output type.
+    ///
+    /// # Errors
+    /// As [`GemmKernel::launch`].
+    pub(super) unsafe fn launch_with(
+        self,
+        device: &Device,
+        function: &CudaFunction,
+        product: &Product,
+        chaining: Chaining,
+    ) -> Result<(), CudaError> {
         self.check(product)?;
-        let function = device.kernel("gemm", &self.entry())?;
         let (launch, arguments) = match self {
             GemmKernel::Rows { tokens } => rows(product, tokens, chaining),
             GemmKernel::Tile { tokens, cluster } => {
@@ -98,7 +136,7 @@ impl GemmKernel {
         };
         // SAFETY: the arguments are those of the kernel, as declared in `kernels/gemm.cu`; the
         // caller answers for the memory.
-        unsafe { launch.run(device, &function, arguments) }
+        unsafe { launch.run(device, function, arguments) }
     }
 
     fn check(self, p: &Product) -> Result<(), CudaError> {
@@ -112,6 +150,9 @@ impl GemmKernel {
             return refused("an output row of at least m elements", format!("{p:?}"));
         }
         if let GemmKernel::Tile { cluster, tokens } = self {
+            if p.wide {
+                return refused("BF16 out", format!("{p:?}"));
+            }
             if !p.m.is_multiple_of(8) || !p.output_stride.is_multiple_of(8) {
                 return refused("m and the output stride multiples of 8", format!("{p:?}"));
             }
@@ -132,6 +173,7 @@ fn rows(p: &Product, tokens: u32, chaining: Chaining) -> (Launch, Vec<Argument>)
     let blocks = (p.m as u32).div_ceil(16 * tiles_per_block);
     let launch = Launch {
         grid: (blocks, (p.n as u32).div_ceil(tokens)),
+        depth: 1,
         block: 256,
         // A ring of stages of 16 × 64 weights for each of 8 warps, as instanced in the source.
         shared_bytes: 8 * if tokens == 8 { 3 } else { 4 } * 2048,
@@ -173,6 +215,7 @@ fn tile(
     let resident = device.facts().multiprocessors as u32 * residents;
     let launch = Launch {
         grid: (if cluster > 1 { tiles * cluster } else { tiles.min(resident) }, 1),
+        depth: 1,
         block: groups * 128 + if groups > 1 { 128 } else { 32 },
         // Ring of stages, partial tile of the tree, alignment of the first stage.
         shared_bytes: stages * (rows + tokens) * 128 + rows * tokens * 4 + 1024,
@@ -221,8 +264,16 @@ mod tests {
 
     #[test]
     fn shapes_a_kernel_cannot_take_are_refused_by_name() {
-        let good =
-            Product { weights: 0, input: 0, output: 0, m: 64, n: 1, k: 128, output_stride: 64 };
+        let good = Product {
+            weights: 0,
+            input: 0,
+            output: 0,
+            m: 64,
+            n: 1,
+            k: 128,
+            output_stride: 64,
+            wide: false,
+        };
         let rows = GemmKernel::Rows { tokens: 8 };
         let tile = GemmKernel::Tile { tokens: 16, cluster: 2 };
         assert_eq!(rows.check(&good), Ok(()));
@@ -231,5 +282,7 @@ mod tests {
         assert!(rows.check(&Product { output_stride: 63, ..good }).is_err());
         assert!(tile.check(&Product { m: 60, ..good }).is_err());
         assert!(tile.check(&Product { k: 64, ..good }).is_err(), "one segment, two blocks");
+        assert!(tile.check(&Product { wide: true, ..good }).is_err());
+        assert_eq!(rows.entry_for(&Product { wide: true, ..good }), "gemm_rows_invariant_n8_f32");
     }
 }

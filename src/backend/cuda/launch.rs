@@ -12,6 +12,10 @@ pub enum Argument {
     U64(u64),
     U32(u32),
     F32(f32),
+    /// A structure of 64 bytes, by value.
+    Block([u64; 8]),
+    /// A structure of 24 bytes, by value.
+    Words([u64; 3]),
     TensorMap(sys::CUtensorMap),
 }
 
@@ -21,6 +25,8 @@ impl Argument {
             Argument::U64(v) => std::ptr::from_mut(v).cast(),
             Argument::U32(v) => std::ptr::from_mut(v).cast(),
             Argument::F32(v) => std::ptr::from_mut(v).cast(),
+            Argument::Block(v) => std::ptr::from_mut(v).cast(),
+            Argument::Words(v) => std::ptr::from_mut(v).cast(),
             Argument::TensorMap(v) => std::ptr::from_mut(v).cast(),
         }
     }
@@ -30,6 +36,8 @@ impl Argument {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
     pub grid: (u32, u32),
+    /// Blocks along z.
+    pub depth: u32,
     pub block: u32,
     /// Dynamic shared memory of a block.
     pub shared_bytes: u32,
@@ -43,7 +51,14 @@ pub struct Launch {
 impl Launch {
     /// A plain launch of `blocks` × `threads`.
     pub fn plain(blocks: u32, threads: u32) -> Launch {
-        Launch { grid: (blocks, 1), block: threads, shared_bytes: 0, cluster: 1, dependent: false }
+        Launch {
+            grid: (blocks, 1),
+            depth: 1,
+            block: threads,
+            shared_bytes: 0,
+            cluster: 1,
+            dependent: false,
+        }
     }
 
     /// Puts the launch into the device's stream.
@@ -73,7 +88,7 @@ impl Launch {
         let config = sys::CUlaunchConfig {
             gridDimX: self.grid.0,
             gridDimY: self.grid.1,
-            gridDimZ: 1,
+            gridDimZ: self.depth,
             blockDimX: self.block,
             blockDimY: 1,
             blockDimZ: 1,

@@ -5,6 +5,7 @@ use super::{CudaError, Device, Library};
 use cudarc::cublaslt::{result, sys};
 use cudarc::driver::CudaSlice;
 use std::ffi::c_void;
+use std::sync::Arc;
 
 const WORKSPACE_BYTES: usize = 64 << 20;
 
@@ -24,11 +25,11 @@ impl Blas {
     ///
     /// # Errors
     /// The library is missing or refuses.
-    pub fn open(device: &Device) -> Result<Blas, CudaError> {
+    pub fn open(device: &Device) -> Result<Arc<Blas>, CudaError> {
         Library::CublasLt.require()?;
         let workspace = device.zeros(WORKSPACE_BYTES)?;
         let handle = result::create_handle().map_err(failed("creating a handle"))?;
-        Ok(Blas { handle, workspace })
+        Ok(Arc::new(Blas { handle, workspace }))
     }
 
     /// The library's version, e.g. `13.1.0`.
@@ -43,7 +44,7 @@ impl Blas {
     ///
     /// # Errors
     /// The library knows none.
-    pub fn plan(&self, m: usize, n: usize, k: usize) -> Result<BlasPlan<'_>, CudaError> {
+    pub fn plan(self: &Arc<Blas>, m: usize, n: usize, k: usize) -> Result<BlasPlan, CudaError> {
         let layout = |rows: usize, cols: usize| {
             result::create_matrix_layout(
                 sys::cudaDataType::CUDA_R_16BF,
@@ -88,20 +89,20 @@ impl Blas {
         // SAFETY: created above, not used again.
         let _ = unsafe { result::destroy_matmul_pref(preference) };
         let chosen = chosen.map_err(failed("choosing an algorithm"))?;
-        Ok(BlasPlan { blas: self, desc, a, b, d, chosen })
+        Ok(BlasPlan { blas: Arc::clone(self), desc, a, b, d, chosen })
     }
 }
 
 impl Drop for Blas {
     fn drop(&mut self) {
-        // SAFETY: created once; plans borrow the handle and are gone.
+        // SAFETY: created once; plans share the handle and are gone.
         let _ = unsafe { result::destroy_handle(self.handle) };
     }
 }
 
 /// A product's description and algorithm.
-pub struct BlasPlan<'a> {
-    blas: &'a Blas,
+pub struct BlasPlan {
+    blas: Arc<Blas>,
     desc: sys::cublasLtMatmulDesc_t,
     a: sys::cublasLtMatrixLayout_t,
     b: sys::cublasLtMatrixLayout_t,
@@ -109,13 +110,21 @@ pub struct BlasPlan<'a> {
     chosen: sys::cublasLtMatmulHeuristicResult_t,
 }
 
-impl std::fmt::Debug for BlasPlan<'_> {
+// SAFETY: the library allows handles and descriptions to be used from any thread, one at a time; a
+// plan is reached through a lock or owned by one thread.
+unsafe impl Send for BlasPlan {}
+// SAFETY: as above: the shared handle is used by one thread at a time.
+unsafe impl Send for Blas {}
+// SAFETY: as above; nothing is changed through a shared reference but device memory in stream order.
+unsafe impl Sync for Blas {}
+
+impl std::fmt::Debug for BlasPlan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("BlasPlan").field("algorithm", &self.algorithm()).finish_non_exhaustive()
     }
 }
 
-impl BlasPlan<'_> {
+impl BlasPlan {
     /// The library's own words for the algorithm it chose, as hexadecimal digits.
     pub fn algorithm(&self) -> String {
         self.chosen.algo.data.iter().map(|word| format!("{word:016x}")).collect()
@@ -155,7 +164,7 @@ impl BlasPlan<'_> {
     }
 }
 
-impl Drop for BlasPlan<'_> {
+impl Drop for BlasPlan {
     fn drop(&mut self) {
         // SAFETY: each was created once and is not used again.
         unsafe {

@@ -6,6 +6,8 @@ use std::sync::OnceLock;
 
 /// The header that every source starts from.
 const COMMON: &str = include_str!("../../../kernels/common.cuh");
+/// What follows it: transcendentals, elements, the step.
+const MATH: &str = include_str!("../../../kernels/math.cuh");
 
 /// One file of `kernels/`.
 #[derive(Debug)]
@@ -21,9 +23,18 @@ const fn source(name: &'static str, text: &'static str) -> KernelSource {
     KernelSource { name, text, composed: OnceLock::new(), digest: OnceLock::new() }
 }
 
-static SOURCES: [KernelSource; 3] = [
+static SOURCES: [KernelSource; 12] = [
+    source("attention_core", include_str!("../../../kernels/attention_core.cu")),
+    source("elementwise", include_str!("../../../kernels/elementwise.cu")),
+    source("gdn_core", include_str!("../../../kernels/gdn_core.cu")),
+    source("gdn_gated_norm", include_str!("../../../kernels/gdn_gated_norm.cu")),
+    source("gdn_inputs", include_str!("../../../kernels/gdn_inputs.cu")),
     source("gemm", include_str!("../../../kernels/gemm.cu")),
+    source("greedy", include_str!("../../../kernels/greedy.cu")),
     source("memory_probe", include_str!("../../../kernels/memory_probe.cu")),
+    source("rms_norm", include_str!("../../../kernels/rms_norm.cu")),
+    source("rope", include_str!("../../../kernels/rope.cu")),
+    source("synthetic", include_str!("../../../kernels/synthetic.cu")),
     source("tensor_core_probe", include_str!("../../../kernels/tensor_core_probe.cu")),
 ];
 
@@ -48,7 +59,7 @@ impl KernelSource {
         self.composed.get_or_init(|| {
             let name = self.name;
             format!(
-                "#line 1 \"common.cuh\"\n{COMMON}\n#line 1 \"wgmma (generated)\"\n{}\n\
+                "#line 1 \"common.cuh\"\n{COMMON}\n#line 1 \"math.cuh\"\n{MATH}\n#line 1 \"wgmma (generated)\"\n{}\n\
                  #line 1 \"{name}.cu\"\n{}",
                 wgmma::wrappers(),
                 self.text

@@ -1,6 +1,6 @@
 //! The subcommands.
 
-use super::{build, list, probe};
+use super::{build, list, measure, probe};
 use crate::cli::{Console, Failure};
 use crate::units::Exit;
 
@@ -25,6 +25,8 @@ enum Command {
     Build(build::Args),
     /// Ask a device which bits it guarantees and what invariant products cost
     Probe(probe::Args),
+    /// Time prefill and decode of a model with synthetic weights
+    Measure(measure::Args),
 }
 
 /// Runs a subcommand.
@@ -33,5 +35,6 @@ pub(in crate::cli) fn run(args: Args, console: &Console) -> Result<Exit, Failure
         Command::List(args) => list::run(&args, console),
         Command::Build(args) => build::run(&args, console),
         Command::Probe(args) => probe::run(&args, console),
+        Command::Measure(args) => measure::run(&args, console),
     }
 }

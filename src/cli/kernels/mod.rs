@@ -3,6 +3,7 @@
 mod build;
 mod command;
 mod list;
+mod measure;
 mod probe;
 
 pub(super) use command::{Args, run};

@@ -4,6 +4,7 @@ use super::{
     BlockName, Manifest, NumericalPolicy, RunFacts, artifact_fields, build_fields,
     deployment_fields, run_fields, source_fields, storage_fields,
 };
+use crate::backend::{DeviceKind, DeviceProvenance};
 use crate::backend::cpu::BLOCK_TOKENS;
 use crate::descriptor::Descriptor;
 use crate::engine::Engine;
@@ -26,6 +27,8 @@ pub struct Execution<'a> {
     pub checkpoint: Option<&'a Checkpoint>,
     pub build: Build,
     pub run: RunFacts,
+    /// The device, if it is not the host.
+    pub device: Option<DeviceProvenance>,
 }
 
 impl<'a> Execution<'a> {
@@ -44,7 +47,14 @@ impl<'a> Execution<'a> {
             descriptor: engine.descriptor(),
             numerical_policy: NumericalPolicy {
                 fusions: engine.fusions().to_vec(),
-                ..NumericalPolicy::of(engine.descriptor(), engine.policy(), engine.isa())
+                ..match engine.device() {
+                    DeviceKind::Cpu => {
+                        NumericalPolicy::of(engine.descriptor(), engine.policy(), engine.isa())
+                    }
+                    DeviceKind::Cuda => {
+                        NumericalPolicy::on_cuda(engine.descriptor(), engine.policy())
+                    }
+                }
             }
             .with_artifact(engine.artifact()),
             placement: engine.placement().clone(),
@@ -54,6 +64,7 @@ impl<'a> Execution<'a> {
             checkpoint,
             build: BUILD,
             run: RunFacts::probe(threads, full_content),
+            device: engine.provenance(),
         }
     }
 
@@ -66,8 +77,8 @@ impl<'a> Execution<'a> {
             BlockName::Storage => storage_fields(self.descriptor.storage(), self.checkpoint),
             BlockName::WeightsSource => source_fields(&self.source),
             BlockName::WeightsArtifact => artifact_fields(self.artifact.as_ref(), &self.source),
-            BlockName::Build => build_fields(&self.build),
-            BlockName::Run => run_fields(&self.run),
+            BlockName::Build => build_fields(&self.build, self.device.as_ref()),
+            BlockName::Run => run_fields(&self.run, self.device.as_ref()),
         })
     }
 }

@@ -9,7 +9,7 @@ use super::quantization::{Quantization, quantization_fields};
 use crate::backend::cpu::{
     BLOCK_TOKENS, GROUP_TOKENS, Isa, L2_EPSILON, SAMPLER, SAMPLER_VERSION, policy_bindings,
 };
-use crate::backend::{Binding, Fusion, OpKind, Policy, Region};
+use crate::backend::{Binding, DeviceKind, Fusion, OpKind, Policy, Region, cuda};
 use crate::descriptor::Descriptor;
 use crate::engine::lower::lower;
 use crate::units::{Canonical, Digest, mutant};
@@ -18,6 +18,8 @@ use crate::weights::Artifact;
 /// Everything that decides which bits come out, apart from model, weights and tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NumericalPolicy {
+    /// The kind of device that executes.
+    pub device: DeviceKind,
     /// The policy that executes (aliases resolved).
     pub policy: Policy,
     /// The implementation of every region that the policy binds on this device, whether or not
@@ -62,6 +64,7 @@ impl NumericalPolicy {
             _ => None,
         });
         NumericalPolicy {
+            device: DeviceKind::Cpu,
             policy,
             bindings: match mutant!("manifest_bindings_of_default") {
                 true => policy_bindings(Policy::Reference, isa),
@@ -91,6 +94,15 @@ impl NumericalPolicy {
             prefill: artifact.prefill,
         });
         NumericalPolicy { quantization, ..self }
+    }
+
+    /// How a CUDA device computes this model under a policy.
+    pub fn on_cuda(descriptor: &Descriptor, policy: Policy) -> NumericalPolicy {
+        NumericalPolicy {
+            device: DeviceKind::Cuda,
+            bindings: cuda::policy_bindings(policy),
+            ..NumericalPolicy::of(descriptor, policy, Isa::PORTABLE)
+        }
     }
 
     /// Digest of the region → implementation table alone.
@@ -165,7 +177,7 @@ impl NumericalPolicy {
                     ("logits", "f32".into()),
                 ]),
             ),
-            ("gemm", gemm(self.policy)),
+            ("gemm", gemm(self.device, self.policy)),
             ("split_kv", "blocks at absolute positions, merged in ascending order".into()),
             ("transcendentals", "own, by polynomials; no platform library".into()),
             (
@@ -197,8 +209,8 @@ impl NumericalPolicy {
 }
 
 /// How matrix products are summed; instructions stand with the bindings.
-fn gemm(policy: Policy) -> Canonical {
-    if policy == Policy::Fast {
+fn gemm(device: DeviceKind, policy: Policy) -> Canonical {
+    if device == DeviceKind::Cpu && policy == Policy::Fast {
         return Canonical::object([
             ("algorithm", Canonical::from("fixed order, one chain per output, ascending k")),
             ("accumulator", "f32".into()),
@@ -208,10 +220,16 @@ fn gemm(policy: Policy) -> Canonical {
             ("weights_in_f32", "as reference".into()),
         ]);
     }
+    let (algorithm, fused) = match (device, policy) {
+        (DeviceKind::Cpu, _) => ("fixed order, 16 lanes per segment", false),
+        (DeviceKind::Cuda, Policy::F32) => ("fixed order, one chain per segment, ascending k", true),
+        (DeviceKind::Cuda, Policy::Fast) => ("unpinned from 65 tokens on, else as invariant", false),
+        (DeviceKind::Cuda, _) => ("fixed order, matrix instructions of k = 16, ascending", false),
+    };
     Canonical::object([
-        ("algorithm", Canonical::from("fixed order, 16 lanes per segment")),
+        ("algorithm", Canonical::from(algorithm)),
         ("accumulator", "f32".into()),
-        ("fused_multiply_add", false.into()),
+        ("fused_multiply_add", fused.into()),
         ("segments", "largest of 8, 4, 2 with k mod (64 * s) = 0, else 1".into()),
         ("segment_sum", "binary tree".into()),
     ])

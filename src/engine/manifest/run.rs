@@ -1,6 +1,7 @@
 //! `provenance.run`: the machine and the moment.
 
 use super::NOT_APPLICABLE;
+use crate::backend::DeviceProvenance;
 use crate::units::{Canonical, Digest, Machine, UNAVAILABLE};
 
 /// What is recorded of a run.
@@ -35,8 +36,8 @@ pub(super) const INFORMATIONAL: &str = "informational";
 /// Key of [`RunFacts::weights_full_content`] within the informational part.
 pub(super) const FULL_CONTENT: &str = "weights_full_content_digest";
 
-/// Fields of the block for an execution on the CPU.
-pub fn run_fields(facts: &RunFacts) -> Canonical {
+/// Fields of the block.
+pub fn run_fields(facts: &RunFacts, device: Option<&DeviceProvenance>) -> Canonical {
     let Machine { cpu, memory, system } = &facts.machine;
     let known = |value: Option<Canonical>| value.unwrap_or_else(|| UNAVAILABLE.into());
     let text = |value: &Option<String>| known(value.as_deref().map(Canonical::from));
@@ -46,18 +47,27 @@ pub fn run_fields(facts: &RunFacts) -> Canonical {
         (
             COMPARED,
             Canonical::object([
-                ("device", Canonical::from("cpu")),
-                ("device_name", text(&cpu.model)),
-                ("capability", Canonical::list(cpu.instruction_sets.iter().copied())),
+                ("device", Canonical::from(if device.is_some() { "cuda" } else { "cpu" })),
+                ("device_name", device.map_or(text(&cpu.model), |d| d.name.as_str().into())),
+                (
+                    "capability",
+                    match device {
+                        Some(d) => Canonical::list([d.capability.as_str()]),
+                        None => Canonical::list(cpu.instruction_sets.iter().copied()),
+                    },
+                ),
                 ("architecture", cpu.architecture.into()),
-                ("driver", NOT_APPLICABLE.into()),
+                ("driver", device.map_or(NOT_APPLICABLE.into(), |d| d.driver.as_str().into())),
                 ("cpu_model", text(&cpu.model)),
             ]),
         ),
         (
             INFORMATIONAL,
             Canonical::object([
-                ("device_uuid", Canonical::from(NOT_APPLICABLE)),
+                ("device_uuid", Canonical::from(match device {
+                    Some(_) => UNAVAILABLE,
+                    None => NOT_APPLICABLE,
+                })),
                 ("clock_mhz", known(cpu.clock_mhz.map(Canonical::from))),
                 ("frequency_governor", text(&cpu.governor)),
                 ("physical_cores", count(cpu.physical_cores)),

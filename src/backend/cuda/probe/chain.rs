@@ -107,6 +107,7 @@ pub fn measure_chain(
             n: tokens,
             k,
             output_stride: m,
+            wide: false,
         }
     };
     let mut results = Vec::new();

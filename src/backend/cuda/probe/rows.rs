@@ -127,6 +127,7 @@ impl RowsQuestion<'_> {
             n,
             k: self.k,
             output_stride: self.m,
+            wide: false,
         };
         // SAFETY: the memory has the product's sizes and lives until the download.
         unsafe { kernel.launch(device, &product, Chaining::default())? };

@@ -50,7 +50,7 @@ pub fn measure_speed(
     let input = fill(device, most * k, 99, 1.0)?;
     let output = device.zeros::<u16>(most * m)?;
     let blas = Blas::open(device)?;
-    let mut reports = memory(device)?;
+    let mut reports = measure_memory(device)?;
     for &n in tokens {
         let product = |copy: usize| Product {
             weights: device.address(&weights[copy % copies]),
@@ -60,6 +60,7 @@ pub fn measure_speed(
             n,
             k,
             output_stride: m,
+            wide: false,
         };
         let moved = bytes + n * k * 2 + n * m * 2;
         let mut report = |kernel: String, timing: Timing, algorithm: Option<String>| {
@@ -128,7 +129,7 @@ fn fma_gemv(device: &Device, p: &Product) -> Result<(), CudaError> {
 const MEMORY_ELEMENTS: usize = 1 << 31;
 
 /// Reading and copying a large buffer.
-fn memory(device: &Device) -> Result<Vec<SpeedReport>, CudaError> {
+pub fn measure_memory(device: &Device) -> Result<Vec<SpeedReport>, CudaError> {
     let source = fill(device, MEMORY_ELEMENTS, 5, 1.0)?;
     let target = device.zeros::<u16>(MEMORY_ELEMENTS)?;
     let result = device.zeros::<u32>(1)?;

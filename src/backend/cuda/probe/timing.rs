@@ -17,14 +17,14 @@ pub struct Timing {
 }
 
 /// A captured sequence of launches.
-pub(super) struct Captured<'a> {
+pub(in crate::backend::cuda) struct Captured<'a> {
     device: &'a Device,
     graph: CudaGraph,
 }
 
 impl<'a> Captured<'a> {
     /// Captures what `launch` puts into the device's stream.
-    pub(super) fn new(
+    pub(in crate::backend::cuda) fn new(
         device: &'a Device,
         launch: impl FnOnce() -> Result<(), CudaError>,
     ) -> Result<Captured<'a>, CudaError> {
@@ -43,12 +43,12 @@ impl<'a> Captured<'a> {
     }
 
     /// Runs the sequence once.
-    pub(super) fn run(&self) -> Result<(), CudaError> {
+    pub(in crate::backend::cuda) fn run(&self) -> Result<(), CudaError> {
         self.graph.launch().doing("replaying a graph")
     }
 
     /// Two replays to warm up, then `replays` timed ones; the sequence counts as `launches`.
-    pub(super) fn time(&self, replays: usize, launches: usize) -> Result<Timing, CudaError> {
+    pub(in crate::backend::cuda) fn time(&self, replays: usize, launches: usize) -> Result<Timing, CudaError> {
         for _ in 0..2 {
             self.run()?;
         }

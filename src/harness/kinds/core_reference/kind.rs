@@ -3,7 +3,7 @@
 use super::fp64;
 use super::inputs::{AttentionInputs, AttentionShape, GdnInputs, GdnShape};
 use super::run::{self, Execution};
-use crate::backend::{DeviceKind, Region};
+use crate::backend::Region;
 use crate::harness::kind::{
     Case, Cell, DeviceUse, Fault, GateKind, KindSpec, Outcome, PlanScope, PolicyUse, RunContext,
 };
@@ -84,9 +84,6 @@ impl GateKind for CoreReference {
 
 impl CoreReference {
     fn trial(&self, cell: &Cell, context: &RunContext) -> Result<Outcome, String> {
-        if cell.device != DeviceKind::Cpu {
-            return Err(format!("cores run by themselves on the CPU, not on {}", cell.device));
-        }
         let pair = |axis: &str| -> Result<[usize; 2], String> {
             let list = cell.read_list(axis)?;
             list.try_into().map_err(|_| format!("axis `{axis}` needs two numbers"))
@@ -94,6 +91,7 @@ impl CoreReference {
         let (heads, dims) = (pair("heads")?, pair("head_dim")?);
         let tokens: usize = cell.read("tokens")?;
         let how = Execution {
+            device: cell.device,
             policy: cell.policy.ok_or("the cell has no policy")?,
             threads: context.threads,
             chunk_tokens: cell.read("chunk_tokens")?,

@@ -2,15 +2,16 @@
 
 use super::inputs::{AttentionInputs, AttentionShape, GdnInputs, GdnShape};
 use crate::backend::cpu::{CpuModel, CpuOptions, Isa};
+use crate::backend::cuda::{CudaModel, CudaOptions};
 use crate::backend::{
-    Buf, BufferSpec, CacheSpec, DeviceModel, GdnSpec, Op, OpKind, Plan, Policy, RegionRun, Span,
+    Buf, BufferSpec, CacheSpec, DeviceKind, DeviceModel, GdnSpec, Op, OpKind, Plan, Policy, RegionRun, Span,
 };
 use crate::descriptor::GatedDeltaNet;
 use std::collections::HashMap;
 
-/// A plan without weights on the CPU.
+/// A plan without weights.
 struct Bench {
-    model: CpuModel,
+    model: Box<dyn DeviceModel>,
     state: Box<dyn crate::backend::State>,
 }
 
@@ -20,8 +21,7 @@ impl Bench {
         ops: Vec<OpKind>,
         attention: Option<CacheSpec>,
         gdn: Option<GdnSpec>,
-        policy: Policy,
-        threads: usize,
+        how: Execution,
     ) -> Result<Bench, String> {
         let buffers: Vec<BufferSpec> = widths
             .iter()
@@ -38,9 +38,18 @@ impl Bench {
             gdn_slots: gdn.into_iter().collect(),
             rope: None,
         };
-        let options =
-            CpuOptions { policy, isa: Isa::detect(), threads: Some(threads), poison: true };
-        let model = CpuModel::new(plan, HashMap::new(), &options)?;
+        let Execution { policy, threads, .. } = how;
+        let model: Box<dyn DeviceModel> = match how.device {
+            DeviceKind::Cpu => {
+                let threads = Some(threads);
+                let options = CpuOptions { policy, isa: Isa::detect(), threads, poison: true };
+                Box::new(CpuModel::new(plan, HashMap::new(), &options)?)
+            }
+            DeviceKind::Cuda => {
+                let options = CudaOptions { policy, ordinal: 0, poison: true, graphs: true };
+                Box::new(CudaModel::new(plan, &HashMap::new(), options)?)
+            }
+        };
         let state = model.new_state();
         Ok(Bench { model, state })
     }
@@ -76,6 +85,7 @@ impl Bench {
 /// How a core is executed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Execution {
+    pub(super) device: DeviceKind,
     pub(super) policy: Policy,
     pub(super) threads: usize,
     /// Tokens of one step.
@@ -92,7 +102,7 @@ pub(super) fn attention(inputs: &AttentionInputs, how: Execution) -> Result<Vec<
         OpKind::AttentionCore { q: Buf(0), slot: 0, heads, out: Buf(3) },
     ];
     let cache = CacheSpec { layer: 0, kv_heads, head_dim };
-    let mut bench = Bench::new(&widths, ops, Some(cache), None, how.policy, how.threads)?;
+    let mut bench = Bench::new(&widths, ops, Some(cache), None, how)?;
     bench.feed(&[&inputs.q, &inputs.k, &inputs.v], tokens, how.chunk_tokens)
 }
 
@@ -116,7 +126,7 @@ pub(super) fn gated_delta_net(
     let ops = vec![OpKind::GdnCore { q, k, v, log_decay, beta, slot: 0, out }];
     let dims = GatedDeltaNet { key_heads, value_heads, key_dim, value_dim, conv_width: 4 };
     let spec = GdnSpec { layer: 0, dims };
-    let mut bench = Bench::new(&widths, ops, None, Some(spec), how.policy, how.threads)?;
+    let mut bench = Bench::new(&widths, ops, None, Some(spec), how)?;
     let given = [&inputs.q, &inputs.k, &inputs.v, &inputs.log_decay, &inputs.beta];
     let out = bench.feed(&given.map(Vec::as_slice), tokens, how.chunk_tokens)?;
     let states = bench.state.inspect();

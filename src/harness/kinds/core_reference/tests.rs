@@ -4,11 +4,12 @@ use super::fp64;
 use super::inputs::{AttentionInputs, AttentionShape, GdnInputs, GdnShape};
 use super::kind::{Bound, decide};
 use super::run::{self, Execution};
-use crate::backend::Policy;
+use crate::backend::{DeviceKind, Policy};
 use crate::harness::kind::Verdict;
 
 const BOUND: Bound = Bound { max_relative: 1e-5 };
-const HOW: Execution = Execution { policy: Policy::F32, threads: 1, chunk_tokens: 100 };
+const HOW: Execution =
+    Execution { device: DeviceKind::Cpu, policy: Policy::F32, threads: 1, chunk_tokens: 100 };
 
 #[test]
 fn a_wrong_attention_fails() {

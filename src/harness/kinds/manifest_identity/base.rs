@@ -38,6 +38,7 @@ impl Base {
             checkpoint: Some(&self.model.checkpoint),
             build: BUILD,
             run: self.run.clone(),
+            device: None,
         }
     }
 }

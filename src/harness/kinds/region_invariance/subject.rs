@@ -3,6 +3,7 @@
 use super::axes::{convention, dims, pair, style};
 use super::material::{values, weight};
 use crate::backend::cpu::{CpuModel, CpuOptions, Isa};
+use crate::backend::cuda::{BoundWeight, CudaModel, CudaOptions};
 use crate::backend::{
     Buf, BufferSpec, CacheSpec, DeviceKind, DeviceModel, GdnSpec, NormWeight, Op, OpKind, Plan,
     Policy, Region, WeightRef,
@@ -390,6 +391,10 @@ fn load(
                 CpuOptions { policy, isa: Isa::detect(), threads: Some(threads), poison: true };
             Ok(Box::new(CpuModel::new(plan, weights, &options)?))
         }
-        DeviceKind::Cuda => Err("no region runs on CUDA yet".to_owned()),
+        DeviceKind::Cuda => {
+            let weights = weights.into_iter().map(|(r, w)| (r, BoundWeight::Host(w))).collect();
+            let options = CudaOptions { policy, ordinal: 0, poison: true, graphs: true };
+            Ok(Box::new(CudaModel::new(plan, &weights, options)?))
+        }
     }
 }

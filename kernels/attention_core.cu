@@ -1,0 +1,435 @@
+// attention_core.cu: softmax attention over the paged cache, by absolute blocks of 256 keys.
+//
+// Purpose:    region `attention_core`: `attention_rows` for several rows of a sequence, `attention_split` for
+//             one row a sequence with the blocks of its past spread over the device, `attention_serial` for
+//             FP32 caches and head sizes that the matrix units do not take.
+// Grid:       attention_rows: x = groups of 64 (row, head) items, y = kv heads, z = spans; attention_split:
+//             x = blocks of keys, y = kv heads, z = spans; attention_serial: x = heads, y = rows.
+// Shapes:     q and out [rows][ld]; a page holds [kv_head][256][head_dim] of keys, then of values, per layer.
+// Accumulator: FP32 of the matrix instruction (mma.sync); queries are its M side, keys and values its N side.
+// Order:      a score is one chain over ascending 16s of head_dim, times the scale. In a block: the exact
+//             maximum m; probabilities exp(score − m), rounded to BF16 for the product with values, one chain
+//             over ascending 16s of keys; their sum l unrounded: keys (k / 16) mod 4 = s form part s, ascending
+//             in each of four lanes, lanes by exchange 1, 2, parts (0 + 1) + (2 + 3). Blocks merge in ascending
+//             order by one formula (`merge`).
+// Invariance: would break if a block were cut, if blocks merged in order of arrival, or if the two kernels
+//             summed a block in different orders; keys after a row's own position count as exactly nothing.
+// Reference:  backend/cpu/attention_core.rs (the same blocks and merge, another order inside a block), FP64.
+// Gate:       attention-core-invariance, core-reference-attention
+
+struct Cache {
+    u64 slot;  // byte offset of the layer's keys in a page
+    u32 kv_heads, group;  // query heads a kv head
+    float scale;
+    u32 unused;
+};
+
+DEVICE void load_matrices_transposed(u32 (&d)[4], u32 address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+                 : "r"(address)
+                 : "memory");
+}
+
+// The running result (m, l, acc) takes in a later block's.
+DEVICE void merge_scales(float &m, float block_m, float &a, float &b) {
+    float joint = block_m > m ? block_m : m;
+    a = exp_fixed(m - joint);
+    b = exp_fixed(block_m - joint);
+    m = joint;
+}
+DEVICE float merge(float running, float a, float block, float b) { return running * a + block * b; }
+
+// Address of 16-byte piece `piece` of row `row` of a tile whose rows have `pieces` pieces; rows of a
+// matrix instruction's operand fall into different banks.
+template <int PIECES> DEVICE u32 piece_of(u32 row, u32 piece) {
+    constexpr u32 MASK = PIECES % 8 == 0 ? 7 : PIECES % 4 == 0 ? 3 : PIECES % 2 == 0 ? 1 : 0;
+    return (row * PIECES + (piece ^ (row & MASK))) * 16;
+}
+
+// One block of keys for MT × 16 items; warp (mi, part): items 16·mi …, of every 64 keys the 16-key
+// slices part·4/PARTS …, of the output the columns part·D/PARTS ….
+template <int D, int MT, int PARTS, int STAGES> struct AttentionTile {
+    static constexpr int THREADS = 32 * MT * PARTS, PIECES = D / 8, SLICES = 4 / PARTS, COLUMNS = D / PARTS;
+    static constexpr int NT = COLUMNS / 8, STEPS = D / 16;
+    static constexpr u32 Q_BYTES = MT * 16 * D * 2, STAGE_BYTES = 64 * D * 2, P_BYTES = MT * 16 * 256 * 2;
+    static constexpr u32 STATS_BYTES = 2 * MT * 16 * 4 * 4;
+    static_assert(COLUMNS % 8 == 0, "columns of a part are whole tiles");
+
+    u32 q_tile, ring, p_tile;
+    float *stats;  // [2][4][MT·16]: maxima of parts, sums of parts
+    u32 lane, warp, mi, part, g, t;
+
+    DEVICE AttentionTile(u8 *memory) {
+        q_tile = shared_address(memory);
+        ring = q_tile + Q_BYTES;
+        p_tile = ring + STAGES * STAGE_BYTES;
+        stats = (float *)(memory + Q_BYTES + STAGES * STAGE_BYTES + P_BYTES);
+        lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+        mi = warp % MT, part = warp / MT, g = lane >> 2, t = lane & 3;
+    }
+
+    // Keys (chunk < 4) or values of 64 positions; positions from `end` on are zeros.
+    DEVICE void fetch(u32 slot, const u8 *keys, u64 values_offset, u32 chunk, u32 block_start, u32 end) {
+        const u8 *base = keys + (chunk < 4 ? 0 : values_offset);
+        u32 first = (chunk & 3) * 64;
+        for (u32 e = threadIdx.x; e < 64 * PIECES; e += THREADS) {
+            u32 row = e / PIECES, piece = e % PIECES;
+            copy_async(ring + slot * STAGE_BYTES + piece_of<PIECES>(row, piece),
+                       base + ((u64)(first + row) * PIECES + piece) * 16, block_start + first + row < end);
+        }
+    }
+
+    // acc[NT][4], m and l of rows g and g + 8 of this warp's items. `limit[i]`: keys that row may see.
+    DEVICE void block(const u8 *keys, u64 values_offset, u32 block_start, u32 end, const u32 (&limit)[2], float scale,
+                      float (&acc)[NT][4], float (&m)[2], float (&l)[2]) {
+        __syncthreads();
+#pragma unroll
+        for (int s = 0; s < STAGES - 1; ++s) {
+            fetch(s, keys, values_offset, s, block_start, end);
+            copy_async_commit();
+        }
+        float score[4][SLICES][2][4];
+        float top[2] = {__uint_as_float(0xff800000u), __uint_as_float(0xff800000u)};
+#pragma unroll
+        for (int chunk = 0; chunk < 4; ++chunk) {
+            next_stage(chunk, keys, values_offset, block_start, end);
+            u32 tile = ring + (chunk % STAGES) * STAGE_BYTES;
+#pragma unroll
+            for (int s = 0; s < SLICES; ++s)
+#pragma unroll
+                for (int h = 0; h < 2; ++h)
+#pragma unroll
+                    for (int i = 0; i < 4; ++i) score[chunk][s][h][i] = 0.0f;
+#pragma unroll 4
+            for (int k = 0; k < STEPS; ++k) {
+                u32 a[4];
+                load_matrices(a, q_tile + piece_of<PIECES>(mi * 16 + (lane & 15), 2 * k + (lane >> 4)));
+#pragma unroll
+                for (int s = 0; s < SLICES; ++s) {
+                    u32 row = (part * SLICES + s) * 16 + (lane & 7) + ((lane >> 4) << 3), b[4];
+                    load_matrices(b, tile + piece_of<PIECES>(row, 2 * k + ((lane >> 3) & 1)));
+                    u32 low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
+                    mma_m16n8k16(score[chunk][s][0], a, low);
+                    mma_m16n8k16(score[chunk][s][1], a, high);
+                }
+            }
+#pragma unroll
+            for (int s = 0; s < SLICES; ++s)
+#pragma unroll
+                for (int h = 0; h < 2; ++h)
+#pragma unroll
+                    for (int i = 0; i < 4; ++i) {
+                        u32 key = block_start + chunk * 64 + (part * SLICES + s) * 16 + h * 8 + 2 * t + (i & 1);
+                        float x = score[chunk][s][h][i] * scale;
+                        x = key < limit[i >> 1] ? x : __uint_as_float(0xff800000u);
+                        score[chunk][s][h][i] = x;
+                        top[i >> 1] = fmaxf(top[i >> 1], x);
+                    }
+        }
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            top[r] = fmaxf(top[r], __shfl_xor_sync(~0u, top[r], 1));
+            top[r] = fmaxf(top[r], __shfl_xor_sync(~0u, top[r], 2));
+            if (PARTS > 1 && t == 0) stats[part * MT * 16 + mi * 16 + g + 8 * r] = top[r];
+        }
+        if (PARTS > 1) {
+            __syncthreads();
+#pragma unroll
+            for (int r = 0; r < 2; ++r)
+#pragma unroll
+                for (int p = 0; p < PARTS; ++p) top[r] = fmaxf(top[r], stats[p * MT * 16 + mi * 16 + g + 8 * r]);
+        }
+        float *sums = stats + 4 * MT * 16;
+#pragma unroll
+        for (int s = 0; s < SLICES; ++s) {
+            float sum[2] = {0.0f, 0.0f};
+#pragma unroll
+            for (int chunk = 0; chunk < 4; ++chunk)
+#pragma unroll
+                for (int h = 0; h < 2; ++h) {
+                    float *x = score[chunk][s][h];
+#pragma unroll
+                    for (int i = 0; i < 4; ++i) {
+                        // A row that sees no key of the block has no maximum; its result is not used.
+                        x[i] = x[i] == __uint_as_float(0xff800000u) ? 0.0f : exp_fixed(x[i] - top[i >> 1]);
+                        sum[i >> 1] = __fadd_rn(sum[i >> 1], x[i]);
+                    }
+                    u32 key = chunk * 64 + (part * SLICES + s) * 16 + h * 8 + 2 * t, row = mi * 16 + g;
+                    u32 to = p_tile + (key & 7) * 2;
+                    asm volatile("st.shared.u32 [%0], %1;" ::"r"(to + piece_of<32>(row, key >> 3)),
+                                 "r"(f32x2_to_bf16x2(x[0], x[1])) : "memory");
+                    asm volatile("st.shared.u32 [%0], %1;" ::"r"(to + piece_of<32>(row + 8, key >> 3)),
+                                 "r"(f32x2_to_bf16x2(x[2], x[3])) : "memory");
+                }
+#pragma unroll
+            for (int r = 0; r < 2; ++r) {
+                sum[r] = __fadd_rn(sum[r], __shfl_xor_sync(~0u, sum[r], 1));
+                sum[r] = __fadd_rn(sum[r], __shfl_xor_sync(~0u, sum[r], 2));
+                if (t == 0) sums[(part * SLICES + s) * MT * 16 + mi * 16 + g + 8 * r] = sum[r];
+            }
+        }
+#pragma unroll
+        for (int n = 0; n < NT; ++n)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) acc[n][i] = 0.0f;
+#pragma unroll 1
+        for (int chunk = 4; chunk < 8; ++chunk) {
+            next_stage(chunk, keys, values_offset, block_start, end);
+            u32 tile = ring + (chunk % STAGES) * STAGE_BYTES;
+#pragma unroll
+            for (int k = 0; k < 4; ++k) {
+                u32 a[4];
+                load_matrices(a, p_tile + piece_of<32>(mi * 16 + (lane & 15), ((chunk - 4) * 4 + k) * 2 + (lane >> 4)));
+                u32 row = k * 16 + (lane & 15);
+#pragma unroll
+                for (int n = 0; n < NT; n += 2) {
+                    u32 piece = part * NT + n + (lane >> 4), b[4];
+                    if (n + 1 == NT) piece = part * NT + n;
+                    load_matrices_transposed(b, tile + piece_of<PIECES>(row, piece));
+                    u32 low[2] = {b[0], b[1]}, high[2] = {b[2], b[3]};
+                    mma_m16n8k16(acc[n], a, low);
+                    if (n + 1 < NT) mma_m16n8k16(acc[n + 1 < NT ? n + 1 : n], a, high);
+                }
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const float *p = sums + mi * 16 + g + 8 * r;
+            m[r] = top[r];
+            l[r] = __fadd_rn(__fadd_rn(p[0], p[MT * 16]), __fadd_rn(p[2 * MT * 16], p[3 * MT * 16]));
+        }
+    }
+
+    // Stage `chunk` has arrived for everybody, and a later one is on its way.
+    DEVICE void next_stage(int chunk, const u8 *keys, u64 values_offset, u32 block_start, u32 end) {
+        copy_async_wait<STAGES - 2>();
+        __syncthreads();
+        int next = chunk + STAGES - 1;
+        if (next < 8) fetch(next % STAGES, keys, values_offset, next, block_start, end);
+        copy_async_commit();
+    }
+};
+
+// Items of a span and kv head: (row, head in group), heads fastest.
+template <int D, int MT, int PARTS, int STAGES>
+DEVICE void attention_rows(const Step &step, const u16 *q, u32 ldq, u16 *out, u32 ldo, const Cache &cache) {
+    using Tile = AttentionTile<D, MT, PARTS, STAGES>;
+    extern __shared__ __align__(128) u8 memory[];
+    begin_kernel();
+    SpanInfo span = step.spans[blockIdx.z];
+    u32 items = span.rows * cache.group, first = blockIdx.x * MT * 16;
+    if (span.rows < 2 || first >= items) return;
+    Tile tile(memory);
+    u32 kv_head = blockIdx.y;
+    for (u32 e = threadIdx.x; e < MT * 16 * Tile::PIECES; e += Tile::THREADS) {
+        u32 i = e / Tile::PIECES, piece = e % Tile::PIECES, item = min(first + i, items - 1);
+        const u16 *row = q + (u64)(span.first_row + item / cache.group) * ldq +
+                         (kv_head * cache.group + item % cache.group) * D;
+        copy_async(tile.q_tile + piece_of<Tile::PIECES>(i, piece), row + piece * 8, true);
+    }
+    copy_async_commit();
+    copy_async_wait<0>();
+
+    u32 item[2], limit[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        item[r] = first + tile.mi * 16 + tile.g + 8 * r;
+        limit[r] = span.position + min(item[r], items - 1) / cache.group + 1;
+    }
+    u32 last = min(first + MT * 16, items) - 1, end = span.position + last / cache.group + 1;
+    float acc[Tile::NT][4], m[2], l[2];
+    u64 kv_bytes = (u64)256 * D * 2, values_offset = kv_bytes * cache.kv_heads;
+#pragma unroll 1
+    for (u32 b = 0; b * 256 < end; ++b) {
+        const u8 *keys = (const u8 *)(step.pages[span.pages + b] + cache.slot + kv_head * kv_bytes);
+        float block_acc[Tile::NT][4], block_m[2], block_l[2];
+        tile.block(keys, values_offset, b * 256, end, limit, cache.scale, block_acc, block_m, block_l);
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            if (b == 0) {
+                m[r] = block_m[r], l[r] = block_l[r];
+#pragma unroll
+                for (int n = 0; n < Tile::NT; ++n)
+                    acc[n][2 * r] = block_acc[n][2 * r], acc[n][2 * r + 1] = block_acc[n][2 * r + 1];
+            } else if (b * 256 < limit[r]) {
+                float x, y;
+                merge_scales(m[r], block_m[r], x, y);
+                l[r] = merge(l[r], x, block_l[r], y);
+#pragma unroll
+                for (int n = 0; n < Tile::NT; ++n)
+#pragma unroll
+                    for (int i = 2 * r; i < 2 * r + 2; ++i) acc[n][i] = merge(acc[n][i], x, block_acc[n][i], y);
+            }
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        if (item[r] >= items) continue;
+        u16 *row = out + (u64)(span.first_row + item[r] / cache.group) * ldo +
+                   (kv_head * cache.group + item[r] % cache.group) * D + tile.part * Tile::COLUMNS;
+#pragma unroll
+        for (int n = 0; n < Tile::NT; ++n)
+            *(u32 *)(row + 8 * n + 2 * tile.t) = f32x2_to_bf16x2(acc[n][2 * r] / l[r], acc[n][2 * r + 1] / l[r]);
+    }
+}
+
+// One row: block b of its past into `partial` [span][head][blocks][D + 2]; the block that arrives
+// last merges all of them, in ascending order.
+template <int D, int STAGES>
+DEVICE void attention_split(const Step &step, const u16 *q, u32 ldq, u16 *out, u32 ldo, const Cache &cache,
+                            float *partial, u32 blocks_max, u32 *arrived) {
+    constexpr int MT = 1, PARTS = D % 32 == 0 ? 4 : 2;
+    using Tile = AttentionTile<D, MT, PARTS, STAGES>;
+    extern __shared__ __align__(128) u8 memory[];
+    __shared__ u32 ticket;
+    begin_kernel();
+    u32 b = blockIdx.x, kv_head = blockIdx.y, which = blockIdx.z;
+    SpanInfo span = step.spans[which];
+    u32 row = span.first_row, end = span.position + 1, blocks = (end + 255) / 256;
+    if (span.rows != 1 || b >= blocks) return;
+    Tile tile(memory);
+    u64 kv_bytes = (u64)256 * D * 2, values_offset = kv_bytes * cache.kv_heads;
+    const u8 *keys = (const u8 *)(step.pages[span.pages + b] + cache.slot + kv_head * kv_bytes);
+    u32 heads = cache.kv_heads * cache.group;
+    // More query heads than rows of a tile take turns.
+    for (u32 first = 0; first < cache.group; first += 16) {
+        __syncthreads();
+        for (u32 e = threadIdx.x; e < 16 * Tile::PIECES; e += Tile::THREADS) {
+            u32 i = e / Tile::PIECES, piece = e % Tile::PIECES, item = min(first + i, cache.group - 1);
+            copy_async(tile.q_tile + piece_of<Tile::PIECES>(i, piece),
+                       q + (u64)row * ldq + (kv_head * cache.group + item) * D + piece * 8, true);
+        }
+        copy_async_commit();
+        copy_async_wait<0>();
+        float acc[Tile::NT][4], m[2], l[2];
+        u32 limit[2] = {end, end};
+        tile.block(keys, values_offset, b * 256, end, limit, cache.scale, acc, m, l);
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            u32 item = first + tile.g + 8 * r;
+            if (item >= cache.group) continue;
+            u32 head = kv_head * cache.group + item, column = tile.part * Tile::COLUMNS + 2 * tile.t;
+            if (blocks == 1) {
+                u16 *o = out + (u64)row * ldo + head * D + column;
+#pragma unroll
+                for (int n = 0; n < Tile::NT; ++n)
+                    *(u32 *)(o + 8 * n) = f32x2_to_bf16x2(acc[n][2 * r] / l[r], acc[n][2 * r + 1] / l[r]);
+                continue;
+            }
+            float *p = partial + (((u64)which * heads + head) * blocks_max + b) * (D + 2);
+#pragma unroll
+            for (int n = 0; n < Tile::NT; ++n) *(float2 *)(p + column + 8 * n) = make_float2(acc[n][2 * r], acc[n][2 * r + 1]);
+            if (tile.part == 0 && tile.t == 0) p[D] = m[r], p[D + 1] = l[r];
+        }
+    }
+    if (blocks == 1) return;
+    __threadfence();
+    __syncthreads();
+    u32 *counter = arrived + which * cache.kv_heads + kv_head;
+    if (threadIdx.x == 0) ticket = atomicAdd(counter, 1);
+    __syncthreads();
+    if (ticket != blocks - 1) return;
+    __threadfence();
+    if (threadIdx.x == 0) *counter = 0;
+    for (u32 e = threadIdx.x; e < cache.group * (D / 2); e += Tile::THREADS) {
+        u32 head = kv_head * cache.group + e / (D / 2), column = e % (D / 2) * 2;
+        const float *p = partial + ((u64)which * heads + head) * blocks_max * (D + 2);
+        float2 sum = __ldcg((const float2 *)(p + column));
+        float m = __ldcg(p + D), l = __ldcg(p + D + 1);
+#pragma unroll 4
+        for (u32 i = 1; i < blocks; ++i) {
+            const float *other = p + (u64)i * (D + 2);
+            float2 y = __ldcg((const float2 *)(other + column));
+            float block_m = __ldcg(other + D), block_l = __ldcg(other + D + 1), a, c;
+            merge_scales(m, block_m, a, c);
+            l = merge(l, a, block_l, c);
+            sum.x = merge(sum.x, a, y.x, c), sum.y = merge(sum.y, a, y.y, c);
+        }
+        *(u32 *)(out + (u64)row * ldo + head * D + column) = f32x2_to_bf16x2(sum.x / l, sum.y / l);
+    }
+}
+
+#define ATTENTION_ROWS(D, STAGES)                                                               \
+    extern "C" __global__ void __launch_bounds__(256, 1) attention_rows_invariant_d##D(                       \
+        Step step, const u16 *q, u32 ldq, u16 *out, u32 ldo, Cache cache) {                                   \
+        attention_rows<D, 4, 2, STAGES>(step, q, ldq, out, ldo, cache);                                  \
+    }
+ATTENTION_ROWS(16, 4)
+ATTENTION_ROWS(48, 4)
+ATTENTION_ROWS(64, 4)
+ATTENTION_ROWS(128, 4)
+ATTENTION_ROWS(256, 3)
+
+#define ATTENTION_SPLIT(D, STAGES)                                                                            \
+    extern "C" __global__ void __launch_bounds__(D % 32 == 0 ? 128 : 64) attention_split_invariant_d##D(      \
+        Step step, const u16 *q, u32 ldq, u16 *out, u32 ldo, Cache cache, float *partial, u32 blocks_max, u32 *arrived) { \
+        attention_split<D, STAGES>(step, q, ldq, out, ldo, cache, partial, blocks_max, arrived);              \
+    }
+ATTENTION_SPLIT(16, 4)
+ATTENTION_SPLIT(48, 4)
+ATTENTION_SPLIT(64, 4)
+ATTENTION_SPLIT(128, 4)
+ATTENTION_SPLIT(256, 3)
+
+// ---- any head size, any cache: one warp a (row, head) --------------------------------------------
+
+// Order: a score is Σ over d ascending in one chain; a block's sum adds lane k mod 32 ascending, lanes by
+// exchange; the accumulator adds keys ascending. Blocks and merge as above.
+template <typename T>
+DEVICE void attention_serial(const Step &step, const T *q, u32 ldq, T *out, u32 ldo, const Cache &cache, u32 head_dim) {
+    extern __shared__ __align__(16) float scratch[];
+    begin_kernel();
+    u32 row = blockIdx.y, head = blockIdx.x, lane = threadIdx.x;
+    if (row >= *step.rows) return;
+    SpanInfo span = step.spans[step.span_of_row[row]];
+    float *query = scratch, *p = scratch + head_dim, *acc = p + 256;
+    for (u32 d = lane; d < head_dim; d += 32) query[d] = widen(q[(u64)row * ldq + head * head_dim + d]);
+    __syncwarp();
+    u32 keys = step.positions[row] + 1, kv_head = head / cache.group;
+    u64 kv_len = (u64)256 * head_dim;
+    float m = 0.0f, l = 0.0f;
+    for (u32 b = 0; b * 256 < keys; ++b) {
+        const T *k = (const T *)(step.pages[span.pages + b] + cache.slot) + kv_head * kv_len;
+        const T *v = k + cache.kv_heads * kv_len;
+        u32 n = min(keys - b * 256, 256u);
+        float top = __uint_as_float(0xff800000u);
+        for (u32 i = lane; i < n; i += 32) {
+            float sum = 0.0f;
+            for (u32 d = 0; d < head_dim; ++d) sum = __fmaf_rn(query[d], widen(k[(u64)i * head_dim + d]), sum);
+            p[i] = sum * cache.scale;
+            top = fmaxf(top, p[i]);
+        }
+#pragma unroll
+        for (int offset = 16; offset > 0; offset >>= 1) top = fmaxf(top, __shfl_xor_sync(~0u, top, offset));
+        float total = 0.0f;
+        for (u32 i = lane; i < n; i += 32) {
+            p[i] = exp_fixed(p[i] - top);
+            total = __fadd_rn(total, p[i]);
+        }
+        total = warp_sum(total);
+        __syncwarp();
+        float x = 0.0f, y = 1.0f;
+        if (b == 0)
+            m = top, l = total;
+        else {
+            merge_scales(m, top, x, y);
+            l = merge(l, x, total, y);
+        }
+        for (u32 d = lane; d < head_dim; d += 32) {
+            float sum = 0.0f;
+            for (u32 i = 0; i < n; ++i) sum = __fmaf_rn(p[i], widen(v[(u64)i * head_dim + d]), sum);
+            acc[d] = b == 0 ? sum : merge(acc[d], x, sum, y);
+        }
+        __syncwarp();
+    }
+    for (u32 d = lane; d < head_dim; d += 32) out[(u64)row * ldo + head * head_dim + d] = narrow<T>(acc[d] / l);
+}
+
+#define ATTENTION_SERIAL(NAME, T)                                                                             \
+    extern "C" __global__ void __launch_bounds__(32) attention_serial_##NAME(                                 \
+        Step step, const T *q, u32 ldq, T *out, u32 ldo, Cache cache, u32 head_dim) {                         \
+        attention_serial<T>(step, q, ldq, out, ldo, cache, head_dim);                                         \
+    }
+ATTENTION_SERIAL(bf16, u16)
+ATTENTION_SERIAL(f32, float)

@@ -1,0 +1,65 @@
+// rope.cu: rotary position embedding and the cache.
+//
+// Purpose:    `rope_table` (cosines and sines of a step's positions, once a step), region `rope`, region
+//             `kv_write`.
+// Grid:       x = rows (rope_table), x = pieces of 256 pairs or columns and y = rows (rope, kv_write).
+// Shapes:     table [rows][2][half] FP32; x [rows][ld] of heads × head_dim; page [2][kv_head][256][head_dim].
+// Accumulator: none; FP32 products and one rounding; angles in FP64.
+// Order:      none: every pair by itself.
+// Invariance: an angle depends on the absolute position alone.
+// Reference:  backend/cpu/rope.rs, bit for bit.
+// Gate:       rope-invariance, kv-write-invariance
+
+#define ROPE_TABLE(NAME, T)                                                                                   \
+    extern "C" __global__ void __launch_bounds__(128) rope_table_##NAME(Step step, const float *inverse, float *table, \
+                                                                        u32 half) {                           \
+        begin_kernel();                                                                                       \
+        u32 row = blockIdx.x;                                                                                 \
+        if (row >= *step.rows) return;                                                                        \
+        float position = (float)step.positions[row];                                                          \
+        for (u32 j = threadIdx.x; j < half; j += 128) {                                                       \
+            double s, c;                                                                                      \
+            sin_cos64((double)(position * inverse[j]), s, c);                                                 \
+            table[(u64)row * 2 * half + j] = rounded<T>((float)c);                                            \
+            table[(u64)row * 2 * half + half + j] = rounded<T>((float)s);                                     \
+        }                                                                                                     \
+    }
+ROPE_TABLE(bf16, u16)
+ROPE_TABLE(f32, float)
+
+template <typename T>
+DEVICE void rotate_pair(T *head, const float *cosines, const float *sines, u32 j, u32 half, u32 interleaved) {
+    u32 a = interleaved ? 2 * j : j, b = interleaved ? 2 * j + 1 : j + half;
+    float x1 = widen(head[a]), x2 = widen(head[b]), c = cosines[j], s = sines[j];
+    head[a] = narrow<T>(x1 * c - x2 * s);
+    head[b] = narrow<T>(x2 * c + x1 * s);
+}
+
+#define ROPE(NAME, T)                                                                                         \
+    extern "C" __global__ void __launch_bounds__(256) rope_##NAME(Step step, T *x, u32 ld, u32 heads, u32 head_dim, \
+                                                                  const float *table, u32 half, u32 interleaved) { \
+        begin_kernel();                                                                                       \
+        u32 row = blockIdx.y, i = blockIdx.x * 256 + threadIdx.x;                                             \
+        if (row >= *step.rows || i >= heads * half) return;                                                   \
+        const float *cosines = table + (u64)row * 2 * half;                                                   \
+        rotate_pair(x + (u64)row * ld + i / half * head_dim, cosines, cosines + half, i % half, half, interleaved); \
+    }
+ROPE(bf16, u16)
+ROPE(f32, float)
+
+// `slot` is the byte offset of the layer's keys in a page.
+#define KV_WRITE(NAME, T)                                                                                     \
+    extern "C" __global__ void __launch_bounds__(256) kv_write_##NAME(Step step, const T *k, u32 ldk, const T *v, u32 ldv, \
+                                                                      u32 kv_heads, u32 head_dim, u64 slot) { \
+        begin_kernel();                                                                                       \
+        u32 row = blockIdx.y, i = blockIdx.x * 256 + threadIdx.x, width = kv_heads * head_dim;                \
+        if (row >= *step.rows || i >= width) return;                                                          \
+        u32 position = step.positions[row];                                                                   \
+        u64 page = step.pages[step.spans[step.span_of_row[row]].pages + position / 256];                      \
+        T *keys = (T *)(page + slot), *values = keys + (u64)width * 256;                                      \
+        u64 at = (u64)(i / head_dim * 256 + position % 256) * head_dim + i % head_dim;                        \
+        keys[at] = k[(u64)row * ldk + i];                                                                     \
+        values[at] = v[(u64)row * ldv + i];                                                                   \
+    }
+KV_WRITE(bf16, u16)
+KV_WRITE(f32, float)

@@ -1,0 +1,26 @@
+//! A model on a CUDA device: weights, activations, states, and the walk over the plan.
+
+mod activations;
+mod attention;
+mod bindings;
+mod exec;
+mod gdn;
+mod graph;
+mod head;
+mod launcher;
+mod memory;
+mod model;
+mod nodes;
+mod profile;
+mod record;
+mod room;
+mod spans;
+mod state;
+mod step;
+mod transfer;
+mod vendor;
+mod weights;
+
+pub use bindings::policy_bindings;
+pub use model::{CudaModel, CudaOptions};
+pub use weights::BoundWeight;
