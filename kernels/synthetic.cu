@@ -7,7 +7,7 @@
 // Order:      none: an element depends on (key, index) alone.
 // Invariance: holds by construction.
 // Reference:  weights/synth.rs, bit for bit.
-// Gate:       synthetic-weights-cuda
+// Gate:       resource-safety-llama (synthetic_weights_are_those_of_the_host)
 
 extern "C" __global__ void __launch_bounds__(256) synthetic_bf16(u16 *out, u64 count, u64 key, u32 flat, int offset,
                                                                  int factor, float scale) {

@@ -253,6 +253,33 @@ impl Device {
         Ok(free as u64)
     }
 
+    /// Device memory that this process holds (all of it is allocated in stream order), once all
+    /// work of the device is done.
+    ///
+    /// # Errors
+    /// The driver refuses.
+    pub fn held_bytes(&self) -> Result<u64, CudaError> {
+        let context = self.stream.context();
+        context.bind_to_thread().doing("binding the context")?;
+        context.synchronize().doing("waiting for the device")?;
+        let mut pool = std::ptr::null_mut();
+        let mut used = 0u64;
+        // SAFETY: the device is the context's; both results outlive the calls and have the types
+        // that the driver writes.
+        let status = unsafe {
+            sys::cuDeviceGetDefaultMemPool(&mut pool, context.cu_device()).result().and_then(|()| {
+                sys::cuMemPoolGetAttribute(
+                    pool,
+                    sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
+                    std::ptr::from_mut(&mut used).cast(),
+                )
+                .result()
+            })
+        };
+        status.doing("asking for the memory held")?;
+        Ok(used)
+    }
+
     /// Waits for all work.
     ///
     /// # Errors

@@ -10,10 +10,10 @@ use crate::weights::Model;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-type Evidence = Vec<(&'static str, u64)>;
+pub(super) type Evidence = Vec<(&'static str, u64)>;
 
 /// A check over a model.
-type Check = fn(&Stage) -> Result<Evidence, String>;
+pub(super) type Check = fn(&Stage) -> Result<Evidence, String>;
 
 /// Every check by name.
 pub(super) const CHECKS: &[(&str, Check)] = &[
@@ -35,7 +35,7 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    fn options(&self) -> EngineOptions {
+    pub(super) fn options(&self) -> EngineOptions {
         EngineOptions {
             device: match self.device {
                 DeviceKind::Cpu => Device::Cpu,
@@ -46,7 +46,7 @@ impl Stage {
         }
     }
 
-    fn engine(&self, folder: &Path, options: &EngineOptions) -> Result<Engine, String> {
+    pub(super) fn engine(&self, folder: &Path, options: &EngineOptions) -> Result<Engine, String> {
         let model = Model::open(folder).map_err(|e| e.to_string())?;
         let weights = model.checkpoint.load(&model.descriptor).map_err(|e| e.to_string())?;
         Engine::new(Arc::new(model.descriptor), &weights, options).map_err(|e| e.to_string())

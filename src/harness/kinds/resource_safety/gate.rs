@@ -1,6 +1,8 @@
 //! The gate: one trial per check.
 
 use super::checks::{CHECKS, Stage};
+use super::device::DEVICE_CHECKS;
+use crate::backend::DeviceKind;
 use crate::harness::kind::{
     Case, Cell, DeviceUse, Fault, GateKind, KindSpec, Outcome, PlanScope, PolicyUse, RunContext,
 };
@@ -23,13 +25,14 @@ impl KindSpec for ResourceSafety {
 }
 
 impl GateKind for ResourceSafety {
-    fn cases(&self, _scope: &PlanScope) -> Result<Vec<Case>, Fault> {
-        Ok(CHECKS.iter().map(|(name, _)| Case::named(*name)).collect())
+    fn cases(&self, scope: &PlanScope) -> Result<Vec<Case>, Fault> {
+        let device: &[_] = if scope.device == DeviceKind::Cuda { DEVICE_CHECKS } else { &[] };
+        Ok(CHECKS.iter().chain(device).map(|(name, _)| Case::named(*name)).collect())
     }
 
     fn run(&self, cell: &Cell, context: &RunContext) -> Outcome {
         let name = cell.case.as_deref().unwrap_or_default();
-        let Some((_, check)) = CHECKS.iter().find(|(n, _)| *n == name) else {
+        let Some((_, check)) = CHECKS.iter().chain(DEVICE_CHECKS).find(|(n, _)| *n == name) else {
             return Outcome::error(format!("there is no check `{name}`"));
         };
         let Some(policy) = cell.policy else { return Outcome::error("the cell has no policy") };
