@@ -59,10 +59,8 @@ pub(super) struct Synthetic {
 pub(super) fn synthetic(d: &Descriptor, plan: &Plan, seed: u64) -> Result<Synthetic, EngineError> {
     let (mut weights, mut bytes) = (HashMap::new(), 0);
     for weight in plan.all_ops().flat_map(|op| named(&op.kind)) {
-        let missing = || EngineError::MissingWeight {
-            role: weight.role.to_string(),
-            layer: weight.layer,
-        };
+        let missing =
+            || EngineError::MissingWeight { role: weight.role.to_string(), layer: weight.layer };
         let role = d.roles.iter().find(|r| r.name == weight.role).ok_or_else(missing)?;
         let source = role.tied_to.unwrap_or(weight.role);
         let made = SyntheticWeight::new(d, seed, source, weight.layer).ok_or_else(missing)?;

@@ -35,8 +35,7 @@ pub(super) fn load(
             Ok(Loaded { model: Box::new(model), capacity_bytes: None })
         }
         Device::Cuda(ordinal) => {
-            let weights =
-                weights.into_iter().map(|(r, w)| (r, BoundWeight::Host(w))).collect();
+            let weights = weights.into_iter().map(|(r, w)| (r, BoundWeight::Host(w))).collect();
             load_cuda(plan, &weights, policy, ordinal, options)
         }
     }
@@ -50,10 +49,8 @@ pub(super) fn load_cuda(
     ordinal: usize,
     options: &EngineOptions,
 ) -> Result<Loaded, EngineError> {
-    let cuda =
-        CudaOptions { policy, ordinal, poison: options.poison, graphs: options.graphs };
-    let model =
-        CudaModel::new(plan.clone(), weights, cuda).map_err(EngineError::Unsupported)?;
+    let cuda = CudaOptions { policy, ordinal, poison: options.poison, graphs: options.graphs };
+    let model = CudaModel::new(plan.clone(), weights, cuda).map_err(EngineError::Unsupported)?;
     let capacity_bytes = Some(model.capacity_bytes(options.chunk_tokens));
     Ok(Loaded { model: Box::new(model), capacity_bytes })
 }

@@ -4,9 +4,9 @@
 //! sequences. Prefill, decode and verification are thin names for it.
 
 mod batch;
-mod check;
 #[expect(clippy::module_inception, reason = "the type is the module's idea")]
 mod build;
+mod check;
 mod device;
 mod engine;
 mod error;

@@ -209,14 +209,14 @@ impl Bench<'_> {
         let head_is_embedding = d.roles.iter().any(|r| r.tied_to == Some(RoleName::Embed));
         let embed = (d.vocab * d.hidden * 2) as u64;
         let weights = self.engine.weight_bytes() - if head_is_embedding { 0 } else { embed };
-        let each =
-            d.cache_bytes_per_token() * context as u64 + d.gdn_state_bytes_per_sequence();
+        let each = d.cache_bytes_per_token() * context as u64 + d.gdn_state_bytes_per_sequence();
         weights + each * batch as u64
     }
 
     fn regions(&self, costs: &[RegionCost], text: &mut String) -> Value {
         let total: f64 = costs.iter().map(|c| c.time_us).sum();
-        let _ = writeln!(text, "regions of a decode step, each by itself ({total:.0} us together):");
+        let _ =
+            writeln!(text, "regions of a decode step, each by itself ({total:.0} us together):");
         let rows = costs.iter().map(|c| {
             let rate = c.bytes as f64 / c.time_us / 1e3;
             let _ = writeln!(

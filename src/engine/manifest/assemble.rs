@@ -4,8 +4,8 @@ use super::{
     BlockName, Manifest, NumericalPolicy, RunFacts, artifact_fields, build_fields,
     deployment_fields, run_fields, source_fields, storage_fields,
 };
-use crate::backend::{DeviceKind, DeviceProvenance};
 use crate::backend::cpu::BLOCK_TOKENS;
+use crate::backend::{DeviceKind, DeviceProvenance};
 use crate::descriptor::Descriptor;
 use crate::engine::Engine;
 use crate::placement::Placement;

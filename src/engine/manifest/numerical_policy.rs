@@ -222,8 +222,12 @@ fn gemm(device: DeviceKind, policy: Policy) -> Canonical {
     }
     let (algorithm, fused) = match (device, policy) {
         (DeviceKind::Cpu, _) => ("fixed order, 16 lanes per segment", false),
-        (DeviceKind::Cuda, Policy::F32) => ("fixed order, one chain per segment, ascending k", true),
-        (DeviceKind::Cuda, Policy::Fast) => ("unpinned from 65 tokens on, else as invariant", false),
+        (DeviceKind::Cuda, Policy::F32) => {
+            ("fixed order, one chain per segment, ascending k", true)
+        }
+        (DeviceKind::Cuda, Policy::Fast) => {
+            ("unpinned from 65 tokens on, else as invariant", false)
+        }
         (DeviceKind::Cuda, _) => ("fixed order, matrix instructions of k = 16, ascending", false),
     };
     Canonical::object([

@@ -64,10 +64,13 @@ pub fn run_fields(facts: &RunFacts, device: Option<&DeviceProvenance>) -> Canoni
         (
             INFORMATIONAL,
             Canonical::object([
-                ("device_uuid", Canonical::from(match device {
-                    Some(_) => UNAVAILABLE,
-                    None => NOT_APPLICABLE,
-                })),
+                (
+                    "device_uuid",
+                    Canonical::from(match device {
+                        Some(_) => UNAVAILABLE,
+                        None => NOT_APPLICABLE,
+                    }),
+                ),
                 ("clock_mhz", known(cpu.clock_mhz.map(Canonical::from))),
                 ("frequency_governor", text(&cpu.governor)),
                 ("physical_cores", count(cpu.physical_cores)),

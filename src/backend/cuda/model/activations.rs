@@ -131,7 +131,8 @@ fn wide_buffers(plan: &Plan) -> BTreeSet<Buf> {
     let mut wide = BTreeSet::new();
     for op in plan.all_ops() {
         match op.kind {
-            OpKind::GdnPrepare { log_decay, beta, .. } | OpKind::GdnCore { log_decay, beta, .. } => {
+            OpKind::GdnPrepare { log_decay, beta, .. }
+            | OpKind::GdnCore { log_decay, beta, .. } => {
                 wide.extend([log_decay, beta]);
             }
             OpKind::GemmF32 { out, .. } => {

@@ -113,7 +113,9 @@ impl Executor<'_> {
                 }
                 _ => unreachable!("nodes pair a sum with the norm of it"),
             },
-            Node::GdnInputs(conv, _, prepare) => self.gdn_inputs(op(*conv), op(*prepare), shape, views),
+            Node::GdnInputs(conv, _, prepare) => {
+                self.gdn_inputs(op(*conv), op(*prepare), shape, views)
+            }
         }
     }
 
@@ -359,7 +361,9 @@ impl Executor<'_> {
         if !tiled {
             return self.serial_product(&product, weight.bf16);
         }
-        if let Some(vendor) = self.launcher.vendor.as_ref().filter(|_| VendorProducts::takes(&product)) {
+        if let Some(vendor) =
+            self.launcher.vendor.as_ref().filter(|_| VendorProducts::takes(&product))
+        {
             // SAFETY: addresses are of buffers and weights of these sizes.
             return unsafe { vendor.run(&self.launcher.device, &product) };
         }

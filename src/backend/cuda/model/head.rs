@@ -78,8 +78,7 @@ impl HeadBuffers {
         round: bool,
     ) -> Result<Vec<RowOutput>, CudaError> {
         let greedy = wants.iter().any(|w| **w == RowWant::Greedy);
-        let best =
-            if greedy { self.best.read::<u64>(device, 0, wants.len())? } else { Vec::new() };
+        let best = if greedy { self.best.read::<u64>(device, 0, wants.len())? } else { Vec::new() };
         let mut outputs = Vec::with_capacity(wants.len());
         for (row, want) in wants.iter().enumerate() {
             outputs.push(match want {

@@ -93,10 +93,8 @@ impl Memory {
         device.stream().context().bind_to_thread().doing("binding the context")?;
         let stream = device.stream().cu_stream();
         // SAFETY: both ranges have this size.
-        unsafe {
-            result::memcpy_dtod_async(self.address, other.address, self.len_bytes(), stream)
-        }
-        .doing("copying state")
+        unsafe { result::memcpy_dtod_async(self.address, other.address, self.len_bytes(), stream) }
+            .doing("copying state")
     }
 }
 

@@ -15,8 +15,8 @@ use super::weights::{BoundWeight, DeviceWeights};
 use crate::backend::cpu::{BLOCK_TOKENS, Frequencies, check_shapes};
 use crate::backend::cuda::{CudaError, Device, FoundImage};
 use crate::backend::{
-    Binding, DeviceKind, DeviceModel, DeviceProvenance, Fault, KernelDigest, Plan, RegionCost, Policy, Region, RegionRun, RowOutput, State,
-    Step, Taps, WeightRef,
+    Binding, DeviceKind, DeviceModel, DeviceProvenance, Fault, KernelDigest, Plan, Policy, Region,
+    RegionCost, RegionRun, RowOutput, State, Step, Taps, WeightRef,
 };
 use crate::tensor::{Shared, Storage, Weight};
 use std::collections::HashMap;
@@ -185,7 +185,6 @@ impl CudaModel {
             current: &self.current,
         }
     }
-
 }
 
 /// The kernel sources that a plan needs, whatever its policy.

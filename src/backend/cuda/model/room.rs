@@ -23,7 +23,11 @@ pub(super) struct Scratch {
 }
 
 /// Makes `memory` at least `bytes` large; says whether it moved. Fresh memory is zero.
-pub(super) fn grow(device: &Device, memory: &mut Option<Memory>, bytes: usize) -> Result<bool, CudaError> {
+pub(super) fn grow(
+    device: &Device,
+    memory: &mut Option<Memory>,
+    bytes: usize,
+) -> Result<bool, CudaError> {
     if memory.as_ref().is_some_and(|m| m.len_bytes() >= bytes) || bytes == 0 {
         return Ok(false);
     }
@@ -102,7 +106,12 @@ impl CudaModel {
     }
 
     /// Makes room for a step's rows in activations and workspaces.
-    pub(super) fn reserve(&self, inner: &mut Inner, shape: &Shape, rows: usize) -> Result<(), CudaError> {
+    pub(super) fn reserve(
+        &self,
+        inner: &mut Inner,
+        shape: &Shape,
+        rows: usize,
+    ) -> Result<(), CudaError> {
         let head_only = [self.plan.final_hidden, self.plan.logits];
         let skip: Vec<Buf> = head_only
             .into_iter()

@@ -128,8 +128,8 @@ impl CudaModel {
         for (i, block) in head_rows.chunks(HEAD_ROWS).enumerate() {
             let wants: Vec<&RowWant> = block.iter().map(|r| &step.wants[*r as usize]).collect();
             let tapped = taps.is_some();
-            let logits = tapped
-                || wants.iter().any(|w| !matches!(w, RowWant::Nothing | RowWant::Hidden));
+            let logits =
+                tapped || wants.iter().any(|w| !matches!(w, RowWant::Nothing | RowWant::Hidden));
             buffers.clear(&self.device)?;
             let shape = Shape { step: record.head_step(i), rows: block.len(), ..shape };
             let rows_at = record.head_rows(i);

@@ -164,11 +164,7 @@ struct Arrangement {
 }
 
 /// Offsets in the arena. Members of a group follow each other without a gap.
-fn arrange(
-    plan: &Plan,
-    groups: &Groups,
-    weights: &HashMap<WeightRef, BoundWeight>,
-) -> Arrangement {
+fn arrange(plan: &Plan, groups: &Groups, weights: &HashMap<WeightRef, BoundWeight>) -> Arrangement {
     let mut layout = Arrangement::default();
     let mut placed = BTreeSet::new();
     // Tied roles name the same elements: they are stored once.

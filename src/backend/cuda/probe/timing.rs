@@ -48,7 +48,11 @@ impl<'a> Captured<'a> {
     }
 
     /// Two replays to warm up, then `replays` timed ones; the sequence counts as `launches`.
-    pub(in crate::backend::cuda) fn time(&self, replays: usize, launches: usize) -> Result<Timing, CudaError> {
+    pub(in crate::backend::cuda) fn time(
+        &self,
+        replays: usize,
+        launches: usize,
+    ) -> Result<Timing, CudaError> {
         for _ in 0..2 {
             self.run()?;
         }

@@ -4,7 +4,8 @@ use super::inputs::{AttentionInputs, AttentionShape, GdnInputs, GdnShape};
 use crate::backend::cpu::{CpuModel, CpuOptions, Isa};
 use crate::backend::cuda::{CudaModel, CudaOptions};
 use crate::backend::{
-    Buf, BufferSpec, CacheSpec, DeviceKind, DeviceModel, GdnSpec, Op, OpKind, Plan, Policy, RegionRun, Span,
+    Buf, BufferSpec, CacheSpec, DeviceKind, DeviceModel, GdnSpec, Op, OpKind, Plan, Policy,
+    RegionRun, Span,
 };
 use crate::descriptor::GatedDeltaNet;
 use std::collections::HashMap;

@@ -28,9 +28,7 @@ fn loads_return(stage: &Stage) -> Result<Evidence, String> {
         let engine = stage.engine(&stage.model, &stage.options())?;
         let mut sequence = engine.sequence().map_err(|e| e.to_string())?;
         let prompt: Vec<u32> = (0..300).map(|t| t * 7 % 500).collect();
-        engine
-            .prefill(&mut sequence, &prompt, RowWant::Greedy)
-            .map_err(|e| e.to_string())?;
+        engine.prefill(&mut sequence, &prompt, RowWant::Greedy).map_err(|e| e.to_string())?;
         let fork = sequence.fork().map_err(|e| e.to_string())?;
         drop(fork);
         held()
