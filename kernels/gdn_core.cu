@@ -301,13 +301,31 @@ DEVICE void gdn_core_rows(const Step &step, const T *q, const T *k, const T *v, 
             if (tid < 64) mem.beta[tid] = since(total, mem.decay[tid]);
             __syncthreads();
             float from_start = mem.start[63];
-            for (u32 d = warp; d < dim; d += 4) {
-                float next = from_start * mem.s0[d * 32 + lane];
-#pragma unroll 8
-                for (u32 l = 0; l < 64; ++l)
-                    next = __fmaf_rn(mem.beta[l] * widen(mem.kt[d * 68 + l]), mem.u[l * 32 + lane], next);
-                mem.s0[d * 32 + lane] = next;
-                if (lane < columns) boundary[parity ^ 1][(u64)d * width + lane] = next;
+            for (u32 d0 = r4; d0 < dim; d0 += 64) {
+                float next[16];
+#pragma unroll
+                for (int j = 0; j < 16; ++j) {
+                    u32 d = min(d0 + (j >> 2), dim - 1);
+                    next[j] = from_start * mem.s0[d * 32 + c4 + (j & 3)];
+                }
+#pragma unroll 4
+                for (u32 l = 0; l < 64; ++l) {
+                    float4 u4 = *(const float4 *)(mem.u + l * 32 + c4);
+                    float col[4] = {u4.x, u4.y, u4.z, u4.w}, weight = mem.beta[l];
+#pragma unroll
+                    for (int r = 0; r < 4; ++r) {
+                        float key = weight * widen(mem.kt[min(d0 + r, dim - 1) * 68 + l]);
+#pragma unroll
+                        for (int c = 0; c < 4; ++c) next[4 * r + c] = __fmaf_rn(key, col[c], next[4 * r + c]);
+                    }
+                }
+#pragma unroll
+                for (int j = 0; j < 16; ++j) {
+                    u32 d = d0 + (j >> 2), c = c4 + (j & 3);
+                    if (d >= dim) continue;
+                    mem.s0[d * 32 + c] = next[j];
+                    if (c < columns) boundary[parity ^ 1][(u64)d * width + c] = next[j];
+                }
             }
         }
         done += tile.rows;

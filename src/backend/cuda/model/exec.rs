@@ -161,10 +161,7 @@ impl Executor<'_> {
                 let blocks = grid((heads as u32).div_ceil(4), shape.rows as u32, 1, 128);
                 self.launch("rms_norm", "per_head_norm", blocks, arguments)
             }
-            OpKind::Gemm { x, weight, out } => {
-                self.product(self.weights.matrix(weight), view(x), view(out), shape.rows)
-            }
-            OpKind::GemmF32 { x, weight, out } => {
+            OpKind::Gemm { x, weight, out } | OpKind::GemmF32 { x, weight, out } => {
                 self.product(self.weights.matrix(weight), view(x), view(out), shape.rows)
             }
             OpKind::ResidualAdd { residual, x } => {

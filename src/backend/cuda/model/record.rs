@@ -15,15 +15,6 @@ pub(super) const HEAD_ROWS: usize = 64;
 const SPAN_BYTES: usize = 24;
 const TILE_BYTES: usize = 16;
 
-/// A span as the kernels see it.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct SpanEntry {
-    pub(super) first_row: u32,
-    pub(super) rows: u32,
-    pub(super) position: u32,
-    pub(super) gdn: u64,
-}
-
 /// Room of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Capacity {

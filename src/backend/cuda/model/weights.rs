@@ -184,8 +184,10 @@ fn arrange(plan: &Plan, groups: &Groups, weights: &HashMap<WeightRef, BoundWeigh
         if is_vector(*reference, weight) {
             layout.vectors.push((*reference, layout.end));
             let [rows, cols] = weight.shape();
-            layout.end += rows * cols * 4;
-        } else if !placed.contains(&(reference.role, reference.layer)) {
+            layout.end = (layout.end + rows * cols * 4).next_multiple_of(256);
+        }
+        // A product with one output has a weight of one row: it is a matrix as well.
+        if !placed.contains(&(reference.role, reference.layer)) {
             let offset = *shared.entry(weight.identity()).or_insert(layout.end);
             layout.matrices.push((*reference, offset));
             if offset == layout.end {
