@@ -11,6 +11,7 @@ mod launcher;
 mod memory;
 mod model;
 mod nodes;
+mod products;
 mod profile;
 mod record;
 mod room;
