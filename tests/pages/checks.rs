@@ -174,6 +174,7 @@ fn keyboard(browser: &mut Browser) -> Result<Vec<String>, String> {
 /// On paper nothing is cut off: 718 px are the printable width of an A4 sheet.
 fn print(browser: &mut Browser, page: &Path) -> Result<Vec<String>, String> {
     browser.show_as(718, "dark", "print")?;
+    browser.call("Emulation.setScrollbarsHidden", json!({ "hidden": true }))?;
     browser.open(page)?;
     let mut found: Vec<String> = texts(&browser.evaluate(PRINTED)?).collect();
     let dark = "getComputedStyle(document.body).backgroundColor";
