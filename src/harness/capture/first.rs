@@ -141,9 +141,8 @@ impl Prompt<'_> {
         let names = self.info.taps.iter().map(String::as_str).chain([LOGITS]);
         for (at, activation) in names.enumerate() {
             for region in self.info.tap_regions.get(at).into_iter().flatten() {
-                if !regions.contains(region) {
-                    regions.push(region.clone());
-                }
+                regions.retain(|r| r != region);
+                regions.push(region.clone());
             }
             let name = &self.prompt.name;
             let (array, first_position) = if activation == LOGITS {
@@ -152,6 +151,11 @@ impl Prompt<'_> {
                 (format!("tap.{name}.{activation}"), 0)
             };
             let Some((rows, width)) = self.shape(&array) else { continue };
+            // The head runs for the last rows only, where nothing else is wanted of the others.
+            let first_position = match activation {
+                LOGITS => first_position,
+                _ => self.prompt.token_ids.len().saturating_sub(rows),
+            };
             if activation == LOGITS
                 && self.prompt.first_logits_position != self.other.first_logits_position
             {

@@ -110,9 +110,9 @@ fn tap_regions(engine: &Engine, order: &[String]) -> Vec<Vec<String>> {
     let mut regions: Vec<String> = Vec::new();
     for op in engine.plan().all_ops() {
         let name = op.kind.region().name();
-        if !regions.iter().any(|r| r == name) {
-            regions.push(name.to_owned());
-        }
+        // Each region once, the one that ran last at the end.
+        regions.retain(|r| r != name);
+        regions.push(name.to_owned());
         for _ in op.taps.iter().filter(|(tap, _)| order.contains(tap)) {
             found.push(std::mem::take(&mut regions));
             // A further tap of the same operation was made by it as well.

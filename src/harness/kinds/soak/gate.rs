@@ -1,6 +1,6 @@
 //! The gate: one trial per policy, for as long as the file says.
 
-use super::judge::{Limits, Seen};
+use super::judge::{LEAST_ANSWERS, Limits, Seen};
 use super::memory::resident_bytes;
 use super::requests::{CONTEXT_TOKENS, Traffic, answer};
 use crate::backend::DeviceKind;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Requests before memory is looked at for the first time: allocators keep what they once had.
 const WARM_UP_REQUESTS: usize = 400;
 /// Requests between two answers to the same request.
-const BETWEEN_ANSWERS: usize = 16;
+const BETWEEN_ANSWERS: usize = 4;
 
 /// Random requests with cancellations, forks and refusals: memory comes back, the same request has
 /// the same bits from the first to the last, and its latency has no trend.
@@ -84,7 +84,8 @@ impl Soak {
         let before = resident_bytes();
         let mut seen = Seen::default();
         let end = Instant::now() + Duration::from_millis(time);
-        while Instant::now() < end {
+        // A slow machine takes longer rather than giving fewer answers than a trend needs.
+        while Instant::now() < end || seen.answers.len() < LEAST_ANSWERS {
             let start = Instant::now();
             seen.answers.push(answer(&engine, &request)?);
             seen.latencies_ms.push(start.elapsed().as_secs_f64() * 1e3);

@@ -1,7 +1,7 @@
 //! The shipped gates hold on a short soak; each thing a soak may leave behind is found.
 
 use super::judge::{Limits, Seen};
-use crate::harness::testing::{gate, problems};
+use crate::harness::testing::{gate, problems, root};
 
 const FILE: &str = include_str!("../../../../gates/soak-llama.yaml");
 
@@ -13,14 +13,23 @@ fn a_short_soak_holds() {
 }
 
 #[test]
-fn a_soak_that_may_not_grow_or_take_time_fails() {
-    let text = FILE
-        .replace("short_duration_ms: 2000", "short_duration_ms: 1")
-        .replace("policy: [reference, f32]", "policy: [f32]");
-    let found = problems(&text);
-    assert!(found[0].contains("answers came in that time, 9 are needed"), "{found:?}");
-    let parsed = gate(&FILE.replace("latency_ratio_at_most: 2", "latency_ratio_at_most: 0.5"));
-    assert!(parsed.is_ok(), "thresholds are checked while planning");
+fn thresholds_that_say_nothing_are_refused() {
+    let planned = |from: &str, to: &str| {
+        let text = FILE.replace(from, to);
+        assert_ne!(text, FILE);
+        let scope = crate::harness::PlanScope {
+            device: crate::backend::DeviceKind::Cpu,
+            policy: None,
+            long: false,
+            root: root(),
+            base: root(),
+        };
+        gate(&text).unwrap().kind.cases(&scope).map_err(|fault| fault.message)
+    };
+    let ratio = planned("latency_ratio_at_most: 2", "latency_ratio_at_most: 0.5");
+    assert_eq!(ratio.unwrap_err(), "not a finite ratio of at least 1");
+    let short = planned("short_duration_ms: 2000", "short_duration_ms: 0");
+    assert_eq!(short.unwrap_err(), "not between 1 and `duration_ms`");
 }
 
 fn seen() -> Seen {
@@ -41,6 +50,8 @@ fn every_leftover_is_a_failure() {
         seen.problems(limits).join("; ")
     };
     assert_eq!(problems(|_| ()), "", "single slow answers are other load");
+    let few = problems(|s| s.answers.truncate(8));
+    assert!(few.contains("only 8 answers came in that time, 9 are needed"), "{few}");
     let slower = problems(|s| s.latencies_ms[8..].iter_mut().for_each(|l| *l *= 2.0));
     assert!(slower.starts_with("latency grows: the fastest answer of the last third took 2.00"));
     assert!(problems(|s| s.latencies_ms.fill(f64::NAN)).contains("latency grows"), "NaN");
