@@ -17,9 +17,9 @@ fn each_change_is_refused_at_its_key() {
     assert_eq!(message(GOOD), "accepted");
     let cases = [
         (
-            "\"schema_version\": 1",
             "\"schema_version\": 2",
-            "`schema_version`: expected 1, found 2 (help: write it again with `assay model descriptor`)",
+            "\"schema_version\": 3",
+            "`schema_version`: expected 2, found 3 (help: write it again with `assay model descriptor`)",
         ),
         ("  \"hidden\": 64,\n", "", "`hidden`: expected a value, found it missing"),
         (
@@ -67,8 +67,8 @@ fn each_change_is_refused_at_its_key() {
         ),
         (
             "{ \"kind\": \"none\" }",
-            "{ \"kind\": \"yarn\" }",
-            "`rope_scaling.kind`: expected \"none\" or \"llama3\", found \"yarn\"",
+            "{ \"kind\": \"linear\" }",
+            "`rope_scaling.kind`: expected \"none\", \"llama3\" or \"yarn\", found \"linear\"",
         ),
         (
             "\"gdn_value_heads\": 6",

@@ -136,27 +136,14 @@ fn a_layout_moves_storage_alone() {
     assert_eq!(nested.semantic().digest(), flat.semantic().digest());
     assert_ne!(nested.storage().digest(), flat.storage().digest());
     // A flat config may lie beside weights under the nested names.
-    let mut names: Vec<String> = Vec::new();
-    for role in &nested.roles {
-        for view in &role.views {
-            names.extend((0..64).map(|layer| view.tensor_of(layer)));
-        }
-    }
-    let layered = |name: &String| !name.contains(".layers.") || flat_has(&nested, name);
-    let names = names.into_iter().filter(layered).collect();
+    let instances = nested
+        .roles
+        .iter()
+        .flat_map(|role| role.instances().into_iter().flat_map(|layer| role.tensors(layer)));
+    let names = instances.map(|(name, _)| name).collect();
     let index = TensorIndex { file: "index".into(), names };
     let found = derive_with(&config("qwen38-27b")["text_config"], Some(&index)).unwrap();
     assert_eq!(found.storage(), nested.storage());
-}
-
-/// Whether the model has this tensor: templates name a layer only where it has the role.
-fn flat_has(d: &Descriptor, name: &str) -> bool {
-    d.roles.iter().any(|role| match &role.scope {
-        assay::descriptor::Scope::Model => false,
-        assay::descriptor::Scope::Layers(layers) => {
-            layers.iter().any(|l| role.views.iter().any(|v| v.tensor_of(*l) == name))
-        }
-    })
 }
 
 #[test]

@@ -12,8 +12,8 @@ pub mod cuda;
 
 pub use fusion::{Fusion, fuse};
 pub use model::{
-    Binding, CacheSpec, DeviceModel, DeviceProvenance, Fault, GdnSpec, KernelDigest, LiveState,
-    Phase, RegionCost, RegionRun, RowOutput, RowWant, Span, State, StateTensor, Step,
+    Binding, CacheKind, CacheSpec, DeviceModel, DeviceProvenance, Fault, GdnSpec, KernelDigest,
+    LiveState, Phase, RegionCost, RegionRun, RowOutput, RowWant, Span, State, StateTensor, Step,
     TruncateError,
 };
 pub use plan::{Buf, BufferSpec, NormWeight, Op, OpKind, Plan, WeightRef};

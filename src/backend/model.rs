@@ -239,7 +239,22 @@ pub enum TruncateError {
 pub struct CacheSpec {
     pub layer: usize,
     pub kv_heads: usize,
+    /// Dimensions of a key.
     pub head_dim: usize,
+    /// Dimensions of a value.
+    pub value_dim: usize,
+    pub kind: CacheKind,
+}
+
+/// What reads a cache, and how far back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheKind {
+    /// Full attention: every earlier position.
+    Full,
+    /// Full attention over the last positions, so many.
+    Window(usize),
+    /// Latent attention: keys are rope keys, values are latents.
+    Latent,
 }
 
 /// A gated-delta-net state of a plan.

@@ -4,7 +4,7 @@
 //! it; fusions rewrite it; taps are its edges; the manifest prints its bindings.
 
 use super::{CacheSpec, GdnSpec, Region};
-use crate::descriptor::{NormStyle, RoleName, Rope};
+use crate::descriptor::{NormStyle, RoleName, Rope, Router};
 use std::collections::BTreeSet;
 
 /// Index of a row buffer of the plan.
@@ -79,11 +79,35 @@ pub enum OpKind {
         q: Buf,
         gate: Buf,
     },
-    /// In place.
+    /// In place: the dimensions of every head from `offset` on rotate, as many as the plan's rope says.
     Rope {
         x: Buf,
         heads: usize,
         head_dim: usize,
+        offset: usize,
+    },
+    /// `x` += bias, in place; rounds what `gemm_f32` left in FP32.
+    BiasAdd {
+        x: Buf,
+        bias: WeightRef,
+    },
+    /// Splits `x` into a latent, normalised, and a rope key, copied.
+    MlaLatentNorm {
+        x: Buf,
+        norm: NormWeight,
+        latent: Buf,
+        rope_key: Buf,
+    },
+    /// Attention of queries (per head `nope` dimensions, then the rotated ones) over the latents and
+    /// rope keys of `slot`.
+    MlaAttention {
+        q: Buf,
+        slot: usize,
+        heads: usize,
+        nope: usize,
+        kv_b: WeightRef,
+        scale: f32,
+        out: Buf,
     },
     KvWrite {
         k: Buf,
@@ -162,6 +186,48 @@ pub enum OpKind {
         norm: NormWeight,
         out: Buf,
     },
+    /// Chooses experts from the router's `logits` (one for each expert): their ids, exact in FP32,
+    /// and their weights, by falling weight.
+    MoeRouter {
+        logits: Buf,
+        router: Router,
+        index: Buf,
+        weights: Buf,
+    },
+    /// Gathers rows of `x` in the order of (expert, row): `out` has `experts_per_token` rows as wide
+    /// as `x` for every row.
+    MoePermute {
+        x: Buf,
+        index: Buf,
+        experts: usize,
+        out: Buf,
+    },
+    /// down(silu(gate(x)) · up(x)) of every expert over the gathered rows. `inner` are scratch
+    /// buffers for gate, up and their product.
+    MoeExperts {
+        x: Buf,
+        index: Buf,
+        experts: usize,
+        gate: WeightRef,
+        up: WeightRef,
+        down: WeightRef,
+        inner: [Buf; 3],
+        out: Buf,
+    },
+    /// Σ weight · row over the experts of a row, a tree over expert ids.
+    MoeCombine {
+        x: Buf,
+        index: Buf,
+        weights: Buf,
+        experts: usize,
+        out: Buf,
+    },
+    /// `x` += `shared`, or `x` += sigmoid(`gate`) · `shared`, in place.
+    MoeShared {
+        x: Buf,
+        shared: Buf,
+        gate: Option<Buf>,
+    },
     /// FP32 out.
     GemmF32 {
         x: Buf,
@@ -182,6 +248,9 @@ impl OpKind {
             OpKind::QGateSplit { .. } => Region::QGateSplit,
             OpKind::Rope { .. } => Region::Rope,
             OpKind::KvWrite { .. } => Region::KvWrite,
+            OpKind::BiasAdd { .. } => Region::BiasAdd,
+            OpKind::MlaLatentNorm { .. } => Region::MlaLatentNorm,
+            OpKind::MlaAttention { .. } => Region::MlaAttention,
             OpKind::AttentionCore { .. } => Region::AttentionCore,
             OpKind::AttentionOutputGate { .. } => Region::AttentionOutputGate,
             OpKind::GdnConv1d { .. } => Region::GdnConv1d,
@@ -192,6 +261,11 @@ impl OpKind {
             OpKind::SiluMul { .. } => Region::SiluMul,
             OpKind::GateUp { .. } => Region::GateUp,
             OpKind::ResidualNorm { .. } => Region::ResidualNorm,
+            OpKind::MoeRouter { .. } => Region::MoeRouter,
+            OpKind::MoePermute { .. } => Region::MoePermute,
+            OpKind::MoeExperts { .. } => Region::MoeExperts,
+            OpKind::MoeCombine { .. } => Region::MoeCombine,
+            OpKind::MoeShared { .. } => Region::MoeShared,
             OpKind::GemmF32 { .. } => Region::GemmF32,
         }
     }

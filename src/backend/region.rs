@@ -49,6 +49,12 @@ regions! {
     AttentionCore = "attention_core",
     /// Attention output × sigmoid(gate).
     AttentionOutputGate = "attention_output_gate",
+    /// Adds the bias of a projection.
+    BiasAdd = "bias_add",
+    /// Norm of the latent beside its rope key.
+    MlaLatentNorm = "mla_latent_norm",
+    /// Attention over cached latents, absorbed.
+    MlaAttention = "mla_attention",
     /// Causal depthwise convolution.
     GdnConv1d = "gdn_conv1d",
     /// SiLU of the convolution.
@@ -67,6 +73,16 @@ regions! {
     GateUp = "gate_up",
     /// `residual_add` and the `rms_norm` that follows it.
     ResidualNorm = "residual_norm",
+    /// Softmax over a router's logits, the largest few, their weights.
+    MoeRouter = "moe_router",
+    /// Gathers rows by expert.
+    MoePermute = "moe_permute",
+    /// The gated feed-forward of every expert over its rows.
+    MoeExperts = "moe_experts",
+    /// Weighted sum of the experts of a row.
+    MoeCombine = "moe_combine",
+    /// Adds the shared expert.
+    MoeShared = "moe_shared",
     /// log p over a row of logits.
     LogSoftmax = "log_softmax",
     /// FP64 sampler.

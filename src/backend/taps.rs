@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Which activations to capture, and those captured so far.
 ///
-/// Names: `embed`, `layers.{i}.mixer`, `layers.{i}.mlp`, `layers.{i}.out`, `final_norm`, and
+/// Names: `embed`, `layers.{i}.mixer`, `layers.{i}.mlp`, `layers.{i}.out`, `final_norm`, where there
+/// are experts `layers.{i}.router_index` and `layers.{i}.router_weight`, and
 /// `layers.{i}.{region or role}.out` for every operation of the plan.
 #[derive(Clone, Debug, Default)]
 pub struct Taps {
@@ -64,5 +65,9 @@ impl Taps {
 /// Whether a tap belongs to the standard set (region taps end in `.out` after a region name).
 fn is_standard(name: &str) -> bool {
     let parts: Vec<&str> = name.split('.').collect();
-    matches!(parts[..], ["embed" | "final_norm"] | ["layers", _, "mixer" | "mlp" | "out"])
+    matches!(
+        parts[..],
+        ["embed" | "final_norm"]
+            | ["layers", _, "mixer" | "mlp" | "out" | "router_index" | "router_weight"]
+    )
 }

@@ -13,6 +13,17 @@ impl Descriptor {
                 ("head_dim", a.head_dim),
                 ("rotary_dim", a.rope.rotary_dim),
             ]);
+            named.extend(a.window.map(|w| ("window", w)));
+        }
+        if let Some(m) = &self.mla {
+            named.extend([
+                ("mla_heads", m.heads),
+                ("mla_latent_dim", m.latent_dim),
+                ("mla_nope_dim", m.nope_dim),
+                ("mla_rope_dim", m.rope.rotary_dim),
+                ("mla_value_dim", m.value_dim),
+            ]);
+            named.extend(m.query_rank.map(|rank| ("mla_query_rank", rank)));
         }
         if let Some(g) = &self.gdn {
             named.extend([
@@ -21,9 +32,20 @@ impl Descriptor {
                 ("gdn_key_dim", g.key_dim),
                 ("gdn_value_dim", g.value_dim),
                 ("gdn_conv_width", g.conv_width),
+                ("gdn_heads_per_key", (g.value_heads / g.key_heads.max(1)).max(1)),
             ]);
         }
         named.extend(self.intermediate.map(|i| ("intermediate", i)));
+        if let Some(m) = &self.moe {
+            named.extend([
+                ("moe_experts", m.experts),
+                ("moe_experts_per_token", m.experts_per_token),
+                ("moe_intermediate", m.intermediate),
+                ("router_groups", m.router.groups),
+                ("router_groups_kept", m.router.groups_kept),
+            ]);
+            named.extend(m.shared.map(|s| ("shared_intermediate", s.intermediate)));
+        }
         named
     }
 

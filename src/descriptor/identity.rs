@@ -1,7 +1,8 @@
 //! The descriptor as the manifest stamps it: what the model means, and where its weights lie.
 
 use super::{
-    Attention, Descriptor, GatedDeltaNet, OutputGate, Role, RopeScaling, RowPattern, Scope,
+    Attention, Descriptor, GatedDeltaNet, MLA_NORM_EPSILON, Mla, Moe, OutputGate, Role, Rope,
+    RopeScaling, RowPattern, Scope,
 };
 use crate::units::Canonical;
 
@@ -26,8 +27,10 @@ impl Descriptor {
             ("roles", Canonical::List(self.roles.iter().map(semantic_role).collect())),
         ];
         fields.extend(self.attention.as_ref().map(|a| ("attention", semantic_attention(a))));
+        fields.extend(self.mla.as_ref().map(|m| ("mla", semantic_mla(m))));
         fields.extend(self.gdn.as_ref().map(|g| ("gdn", semantic_gdn(g))));
         fields.extend(self.intermediate.map(|i| ("intermediate", i.into())));
+        fields.extend(self.moe.as_ref().map(|m| ("moe", semantic_moe(m))));
         Canonical::object(fields)
     }
 
@@ -66,18 +69,44 @@ fn semantic_attention(a: &Attention) -> Canonical {
         OutputGate::None => "per head q",
         OutputGate::Sigmoid => "per head q, gate",
     };
-    Canonical::object([
+    let mut fields = vec![
         ("query_heads", Canonical::from(a.query_heads)),
         ("kv_heads", a.kv_heads.into()),
         ("head_dim", a.head_dim.into()),
         ("qk_norm", a.qk_norm.into()),
         ("output_gate", a.output_gate.as_str().into()),
         ("query_rows", query_rows.into()),
-        ("rope_convention", a.rope.convention.as_str().into()),
-        ("rope_theta", a.rope.theta.into()),
-        ("rotary_dim", a.rope.rotary_dim.into()),
-        ("rope_scaling", semantic_scaling(&a.rope.scaling)),
-    ])
+    ];
+    fields.extend(semantic_rope(&a.rope));
+    if a.qkv_bias {
+        fields.push(("qkv_bias", true.into()));
+    }
+    fields.extend(a.window.map(|w| ("window", w.into())));
+    Canonical::object(fields)
+}
+
+fn semantic_rope(rope: &Rope) -> [(&'static str, Canonical); 4] {
+    [
+        ("rope_convention", rope.convention.as_str().into()),
+        ("rope_theta", rope.theta.into()),
+        ("rotary_dim", rope.rotary_dim.into()),
+        ("rope_scaling", semantic_scaling(&rope.scaling)),
+    ]
+}
+
+fn semantic_mla(m: &Mla) -> Canonical {
+    let mut fields = vec![
+        ("heads", Canonical::from(m.heads)),
+        ("query_rank", m.query_rank.into()),
+        ("latent_dim", m.latent_dim.into()),
+        ("nope_dim", m.nope_dim.into()),
+        ("value_dim", m.value_dim.into()),
+        ("query_rows", "per head nope, rope".into()),
+        ("key_value_rows", "per head nope, value".into()),
+        ("norm_epsilon", MLA_NORM_EPSILON.into()),
+    ];
+    fields.extend(semantic_rope(&m.rope));
+    Canonical::object(fields)
 }
 
 fn semantic_scaling(scaling: &RopeScaling) -> Canonical {
@@ -95,6 +124,21 @@ fn semantic_scaling(scaling: &RopeScaling) -> Canonical {
             ("high_freq_factor", (*high_freq_factor).into()),
             ("original_max_position_tokens", (*original_max_position_tokens).into()),
         ]),
+        RopeScaling::Yarn {
+            factor,
+            beta_fast,
+            beta_slow,
+            mscale,
+            mscale_all_dim,
+            original_max_position_tokens,
+        } => fields.extend([
+            ("factor", (*factor).into()),
+            ("beta_fast", (*beta_fast).into()),
+            ("beta_slow", (*beta_slow).into()),
+            ("mscale", (*mscale).into()),
+            ("mscale_all_dim", (*mscale_all_dim).into()),
+            ("original_max_position_tokens", (*original_max_position_tokens).into()),
+        ]),
     }
     Canonical::object(fields)
 }
@@ -110,6 +154,25 @@ fn semantic_gdn(g: &GatedDeltaNet) -> Canonical {
         ("qk_norm_epsilon", GDN_QK_NORM_EPSILON.into()),
         ("output_norm_weight", "plain, normalise before silu gate".into()),
     ])
+}
+
+fn semantic_moe(m: &Moe) -> Canonical {
+    let mut fields = vec![
+        ("experts", Canonical::from(m.experts)),
+        ("experts_per_token", m.experts_per_token.into()),
+        ("intermediate", m.intermediate.into()),
+        ("scoring", "softmax over all experts".into()),
+        ("ties", "lowest id".into()),
+        ("router_logits", m.router.logits.as_str().into()),
+        ("router_weights", m.router.weights.as_str().into()),
+        ("router_renormalises", m.router.renormalise.into()),
+        ("router_scaling", m.router.scaling.into()),
+        ("router_groups", m.router.groups.into()),
+        ("router_groups_kept", m.router.groups_kept.into()),
+    ];
+    fields.extend(m.shared.map(|s| ("shared_intermediate", s.intermediate.into())));
+    fields.extend(m.shared.map(|s| ("shared_gate", s.gate.as_str().into())));
+    Canonical::object(fields)
 }
 
 fn rows(pattern: &RowPattern) -> Canonical {

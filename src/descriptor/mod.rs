@@ -10,7 +10,9 @@ mod dimension;
 mod error;
 mod family;
 mod identity;
+mod mla;
 mod model;
+mod moe;
 mod role;
 mod roles;
 mod size;
@@ -23,10 +25,12 @@ pub use compare::Difference;
 pub use error::{DescriptorError, Refusal};
 pub use family::{ConfigFiles, TensorIndex};
 pub use identity::GDN_QK_NORM_EPSILON;
+pub use mla::{MLA_NORM_EPSILON, Mla};
 pub use model::{
     Attention, Descriptor, Ffn, GatedDeltaNet, Mixer, NormStyle, OutputGate, Rope, RopeConvention,
     RopeScaling,
 };
+pub use moe::{Moe, Precision, Router, SharedExpert, SharedGate};
 pub use role::{Role, RoleName, RowPattern, Scope, ShardRule, View};
 pub use source::{from_dir, from_dir_with, tensor_index};
 pub use validate::Inconsistent;

@@ -1,6 +1,7 @@
 //! The validated descriptor.
 
-use super::Role;
+use super::{Mla, Moe, Role};
+use crate::tensor::ln64;
 use serde::{Deserialize, Serialize};
 
 /// Everything that decides what a model computes.
@@ -27,10 +28,14 @@ pub struct Descriptor {
     pub norm_epsilon: f64,
     /// Full attention, where some layer has it.
     pub attention: Option<Attention>,
+    /// Multi-head latent attention, where some layer has it.
+    pub mla: Option<Mla>,
     /// Gated delta net, where some layer has it.
     pub gdn: Option<GatedDeltaNet>,
     /// Width of the dense feed-forward, where some layer has it.
     pub intermediate: Option<usize>,
+    /// Mixture of experts, where some layer has it.
+    pub moe: Option<Moe>,
     /// Token ids that end a generation.
     pub end_tokens: Vec<u32>,
     /// The logical weights.
@@ -49,6 +54,7 @@ impl Descriptor {
 #[serde(rename_all = "snake_case")]
 pub enum Mixer {
     FullAttention,
+    Mla,
     Gdn,
 }
 
@@ -57,6 +63,7 @@ pub enum Mixer {
 #[serde(rename_all = "snake_case")]
 pub enum Ffn {
     Dense,
+    Moe,
 }
 
 /// How an RMS norm applies its weight.
@@ -77,7 +84,11 @@ pub struct Attention {
     pub head_dim: usize,
     /// Per-head RMS norm of q and k before rope, in the model's norm style.
     pub qk_norm: bool,
+    /// Whether the projections of q, k and v have biases.
+    pub qkv_bias: bool,
     pub output_gate: OutputGate,
+    /// Tokens that a query sees, its own included; `None` for all before it.
+    pub window: Option<usize>,
     pub rope: Rope,
 }
 
@@ -122,6 +133,47 @@ pub enum RopeScaling {
         high_freq_factor: f64,
         original_max_position_tokens: usize,
     },
+    /// Frequencies are divided by `factor` where they turn less than `beta_slow` times within the
+    /// original context, kept where they turn more than `beta_fast` times, mixed between.
+    Yarn {
+        factor: f64,
+        beta_fast: f64,
+        beta_slow: f64,
+        /// Cosines and sines are multiplied by m(mscale) / m(mscale_all_dim), where
+        /// m(x) = 0.1·x·ln(factor) + 1.
+        mscale: f64,
+        /// See [`Mla`]; 0 where a model does not scale all dimensions.
+        mscale_all_dim: f64,
+        original_max_position_tokens: usize,
+    },
+}
+
+impl RopeScaling {
+    /// Factor on cosines and sines.
+    pub fn rotary_magnitude(&self) -> f64 {
+        match *self {
+            RopeScaling::Yarn { factor, mscale, mscale_all_dim, .. } => {
+                yarn_magnitude(factor, mscale) / yarn_magnitude(factor, mscale_all_dim)
+            }
+            _ => 1.0,
+        }
+    }
+
+    /// Factor on query and key each, where a model applies it to all dimensions (multi-head latent
+    /// attention does).
+    pub fn score_magnitude(&self) -> f64 {
+        match *self {
+            RopeScaling::Yarn { factor, mscale_all_dim, .. } => {
+                yarn_magnitude(factor, mscale_all_dim)
+            }
+            _ => 1.0,
+        }
+    }
+}
+
+/// 0.1 · mscale · ln(factor) + 1 for factors above 1 (Peng et al., "YaRN", 2023, section 3.4).
+fn yarn_magnitude(factor: f64, mscale: f64) -> f64 {
+    if factor <= 1.0 { 1.0 } else { 0.1 * mscale * ln64(factor) + 1.0 }
 }
 
 /// Gated delta net (linear attention with a delta rule and a decay).

@@ -19,6 +19,17 @@ pub enum RoleName {
     AttnO,
     AttnQNorm,
     AttnKNorm,
+    AttnQBias,
+    AttnKBias,
+    AttnVBias,
+    MlaQ,
+    MlaQA,
+    MlaQANorm,
+    MlaQB,
+    MlaKvA,
+    MlaKvANorm,
+    MlaKvB,
+    MlaO,
     GdnQkv,
     GdnZ,
     GdnA,
@@ -31,6 +42,14 @@ pub enum RoleName {
     MlpGate,
     MlpUp,
     MlpDown,
+    MoeRouter,
+    MoeGate,
+    MoeUp,
+    MoeDown,
+    SharedGate,
+    SharedUp,
+    SharedDown,
+    SharedScale,
 }
 
 impl RoleName {
@@ -110,17 +129,59 @@ pub struct Role {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct View {
-    /// Tensor name; `{layer}` stands for the layer's number.
+    /// Tensor name; `{layer}` stands for the layer's number. In roles of experts, `{expert}` stands
+    /// for each expert's number in turn: one tensor for each.
     pub tensor: String,
     pub rows: RowPattern,
 }
 
-impl View {
-    /// The tensor's name in a layer; a name without `{layer}` is the same in all.
-    pub fn tensor_of(&self, layer: usize) -> String {
-        self.tensor.replace("{layer}", &layer.to_string())
+impl Role {
+    /// Extents as rows and columns: columns are the last extent, a vector is one row.
+    pub fn matrix(&self) -> (usize, usize) {
+        match self.shape.as_slice() {
+            [outer @ .., cols] => (outer.iter().product(), *cols),
+            [] => (1, 1),
+        }
+    }
+
+    /// Experts, for a role that has a matrix for each.
+    pub fn experts(&self) -> Option<usize> {
+        match self.shape.as_slice() {
+            [experts, _, _] => Some(*experts),
+            _ => None,
+        }
+    }
+
+    /// The stored tensors of a layer (`None`: once per model), in the order of the rows, each with
+    /// the rows taken.
+    pub fn tensors(&self, layer: Option<usize>) -> Vec<(String, &RowPattern)> {
+        let mut all = Vec::new();
+        for view in &self.views {
+            let name = match layer {
+                Some(layer) => view.tensor.replace("{layer}", &layer.to_string()),
+                None => view.tensor.clone(),
+            };
+            match self.experts().filter(|_| name.contains(EXPERT)) {
+                Some(experts) => all.extend(
+                    (0..experts).map(|e| (name.replace(EXPERT, &e.to_string()), &view.rows)),
+                ),
+                None => all.push((name, &view.rows)),
+            }
+        }
+        all
+    }
+
+    /// The layers that have it, or `None` once for a role of the whole model.
+    pub fn instances(&self) -> Vec<Option<usize>> {
+        match &self.scope {
+            Scope::Model => vec![None],
+            Scope::Layers(layers) => layers.iter().map(|l| Some(*l)).collect(),
+        }
     }
 }
+
+/// What stands for the expert's number in a tensor name.
+pub(super) const EXPERT: &str = "{expert}";
 
 /// Which rows of a tensor a view takes, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

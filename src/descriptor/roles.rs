@@ -3,7 +3,7 @@
 //! Shapes follow from the dimensions alone, so adapters only say where the elements lie, and
 //! validation compares a descriptor that was read from a file with the same table.
 
-use super::{Descriptor, Ffn, Mixer, OutputGate, RoleName, Scope, ShardRule};
+use super::{Descriptor, Ffn, Mixer, OutputGate, RoleName, Scope, ShardRule, SharedGate};
 
 /// A logical weight before it is known where it lies.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,7 +28,7 @@ pub(super) fn logical_roles(d: &Descriptor) -> Vec<LogicalRole> {
         }
     };
     use RoleName as R;
-    use ShardRule::{InDim, None as Whole, OutDim, OutHeads};
+    use ShardRule::{InDim, None as Whole, OutDim, OutExperts, OutHeads};
 
     add(R::Embed, Scope::Model, &["vocab", "hidden"], OutDim);
     add(R::LmHead, Scope::Model, &["vocab", "hidden"], OutDim);
@@ -49,6 +49,28 @@ pub(super) fn logical_roles(d: &Descriptor) -> Vec<LogicalRole> {
             add(R::AttnQNorm, attn(), &["head_dim"], Whole);
             add(R::AttnKNorm, attn(), &["head_dim"], Whole);
         }
+        if attention.qkv_bias {
+            add(R::AttnQBias, attn(), &[query_rows], OutHeads);
+            add(R::AttnKBias, attn(), &["kv_heads*head_dim"], OutHeads);
+            add(R::AttnVBias, attn(), &["kv_heads*head_dim"], OutHeads);
+        }
+    }
+    if let Some(mla) = &d.mla {
+        let layers = || layers_with(Mixer::Mla);
+        let query_rows = "mla_heads*mla_nope_dim+mla_heads*mla_rope_dim";
+        match mla.query_rank {
+            None => add(R::MlaQ, layers(), &[query_rows, "hidden"], OutHeads),
+            Some(_) => {
+                add(R::MlaQA, layers(), &["mla_query_rank", "hidden"], Whole);
+                add(R::MlaQANorm, layers(), &["mla_query_rank"], Whole);
+                add(R::MlaQB, layers(), &[query_rows, "mla_query_rank"], OutHeads);
+            }
+        }
+        let key_value_rows = "mla_heads*mla_nope_dim+mla_heads*mla_value_dim";
+        add(R::MlaKvA, layers(), &["mla_latent_dim+mla_rope_dim", "hidden"], Whole);
+        add(R::MlaKvANorm, layers(), &["mla_latent_dim"], Whole);
+        add(R::MlaKvB, layers(), &[key_value_rows, "mla_latent_dim"], OutHeads);
+        add(R::MlaO, layers(), &["hidden", "mla_heads*mla_value_dim"], InDim);
     }
     if d.gdn.is_some() {
         let gdn = || layers_with(Mixer::Gdn);
@@ -67,6 +89,22 @@ pub(super) fn logical_roles(d: &Descriptor) -> Vec<LogicalRole> {
     add(R::MlpGate, dense(), &["intermediate", "hidden"], OutDim);
     add(R::MlpUp, dense(), &["intermediate", "hidden"], OutDim);
     add(R::MlpDown, dense(), &["hidden", "intermediate"], InDim);
+    if let Some(moe) = &d.moe {
+        let moe_layers = || Scope::Layers(positions(&d.layer_ffns, Ffn::Moe));
+        let expert_in = ["moe_experts", "moe_intermediate", "hidden"];
+        add(R::MoeRouter, moe_layers(), &["moe_experts", "hidden"], Whole);
+        add(R::MoeGate, moe_layers(), &expert_in, OutExperts);
+        add(R::MoeUp, moe_layers(), &expert_in, OutExperts);
+        add(R::MoeDown, moe_layers(), &["moe_experts", "hidden", "moe_intermediate"], OutExperts);
+        if let Some(shared) = &moe.shared {
+            add(R::SharedGate, moe_layers(), &["shared_intermediate", "hidden"], OutDim);
+            add(R::SharedUp, moe_layers(), &["shared_intermediate", "hidden"], OutDim);
+            add(R::SharedDown, moe_layers(), &["hidden", "shared_intermediate"], InDim);
+            if shared.gate == SharedGate::Sigmoid {
+                add(R::SharedScale, moe_layers(), &["1", "hidden"], Whole);
+            }
+        }
+    }
     roles
 }
 

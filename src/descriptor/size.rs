@@ -39,12 +39,17 @@ impl Descriptor {
         self.layer_mixers.iter().filter(|m| **m == mixer).count()
     }
 
-    /// Bytes of BF16 keys and values that one token adds to all attention caches.
+    /// Bytes of BF16 keys and values, or latents and rope keys, that one token adds to all attention caches.
     pub fn cache_bytes_per_token(&self) -> u64 {
-        self.attention.as_ref().map_or(0, |a| {
-            let per_layer = 2 * a.kv_heads as u64 * a.head_dim as u64 * BF16_BYTES;
-            per_layer * self.layers_with(Mixer::FullAttention) as u64
-        })
+        let attention = self
+            .attention
+            .as_ref()
+            .map_or(0, |a| 2 * a.kv_heads * a.head_dim * self.layers_with(Mixer::FullAttention));
+        let latent = self
+            .mla
+            .as_ref()
+            .map_or(0, |m| (m.latent_dim + m.rope.rotary_dim) * self.layers_with(Mixer::Mla));
+        (attention + latent) as u64 * BF16_BYTES
     }
 
     /// Bytes of one state of all gated delta nets of a sequence: an FP32 matrix per value head and

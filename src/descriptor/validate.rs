@@ -2,10 +2,11 @@
 //!
 //! Whether an engine can run it is the engine's own check.
 
+use super::role::EXPERT;
 use super::roles::{LogicalRole, logical_roles};
 use super::{
-    Attention, Descriptor, Ffn, GatedDeltaNet, Mixer, Role, RoleName, RopeScaling, RowPattern,
-    Scope,
+    Attention, Descriptor, Ffn, GatedDeltaNet, Mixer, Mla, Moe, Role, RoleName, Rope, RopeScaling,
+    RowPattern, Scope,
 };
 
 /// A descriptor contradicts itself.
@@ -38,8 +39,17 @@ impl Descriptor {
         if let Some(attention) = &self.attention {
             check_attention(attention)?;
         }
+        if let Some(mla) = &self.mla {
+            check_mla(mla)?;
+            if self.attention.is_some() {
+                return refuse("mla_heads", "expected null beside full attention");
+            }
+        }
         if let Some(gdn) = &self.gdn {
             check_gdn(gdn)?;
+        }
+        if let Some(moe) = &self.moe {
+            check_moe(moe)?;
         }
         self.check_end_tokens()?;
         self.check_roles()?;
@@ -105,6 +115,12 @@ impl Descriptor {
                 self.attention.is_some(),
             ),
             (
+                "mla_heads",
+                "an mla layer",
+                self.layer_mixers.contains(&Mixer::Mla),
+                self.mla.is_some(),
+            ),
+            (
                 "gdn_key_heads",
                 "a gdn layer",
                 self.layer_mixers.contains(&Mixer::Gdn),
@@ -115,6 +131,12 @@ impl Descriptor {
                 "a dense feed-forward",
                 self.layer_ffns.contains(&Ffn::Dense),
                 self.intermediate.is_some(),
+            ),
+            (
+                "moe_experts",
+                "a mixture of experts",
+                self.layer_ffns.contains(&Ffn::Moe),
+                self.moe.is_some(),
             ),
         ];
         for (key, kind, used, given) in uses {
@@ -200,14 +222,25 @@ fn check_attention(a: &Attention) -> Check {
             format!("expected a divisor of query_heads ({}), found {}", a.query_heads, a.kv_heads);
         return refuse("kv_heads", problem);
     }
-    let rope = &a.rope;
-    if rope.rotary_dim > a.head_dim || !rope.rotary_dim.is_multiple_of(2) {
+    if a.rope.rotary_dim > a.head_dim || !a.rope.rotary_dim.is_multiple_of(2) {
         let problem = format!(
             "expected an even number up to head_dim ({}), found {}",
-            a.head_dim, rope.rotary_dim
+            a.head_dim, a.rope.rotary_dim
         );
         return refuse("rotary_dim", problem);
     }
+    check_rope(&a.rope)
+}
+
+fn check_mla(m: &Mla) -> Check {
+    if !m.rope.rotary_dim.is_multiple_of(2) {
+        let problem = format!("expected an even number, found {}", m.rope.rotary_dim);
+        return refuse("rotary_dim", problem);
+    }
+    check_rope(&m.rope)
+}
+
+fn check_rope(rope: &Rope) -> Check {
     if !(rope.theta.is_finite() && rope.theta > 0.0) {
         return refuse("rope_theta", format!("expected a positive number, found {}", rope.theta));
     }
@@ -230,6 +263,27 @@ fn check_attention(a: &Attention) -> Check {
             }
             Ok(())
         }
+        RopeScaling::Yarn {
+            factor,
+            beta_fast,
+            beta_slow,
+            mscale,
+            mscale_all_dim,
+            original_max_position_tokens,
+        } => {
+            let positive = [factor, beta_fast, beta_slow].iter().all(|r| r.is_finite() && *r > 0.0);
+            let natural = [mscale, mscale_all_dim].iter().all(|r| r.is_finite() && *r >= 0.0);
+            if !positive || !natural || original_max_position_tokens == 0 {
+                return refuse("rope_scaling", "expected positive numbers");
+            }
+            if beta_fast < beta_slow {
+                return refuse("rope_scaling", "expected beta_fast of at least beta_slow");
+            }
+            if rope.theta <= 1.0 {
+                return refuse("rope_theta", "expected more than 1 beside yarn");
+            }
+            Ok(())
+        }
     }
 }
 
@@ -242,21 +296,55 @@ fn check_gdn(g: &GatedDeltaNet) -> Check {
     refuse("gdn_value_heads", problem)
 }
 
+fn check_moe(m: &Moe) -> Check {
+    let router = &m.router;
+    if !(router.scaling.is_finite() && router.scaling > 0.0) {
+        let problem = format!("expected a positive number, found {}", router.scaling);
+        return refuse("router_scaling", problem);
+    }
+    if !m.experts.is_multiple_of(router.groups) {
+        let problem =
+            format!("expected a divisor of moe_experts ({}), found {}", m.experts, router.groups);
+        return refuse("router_groups", problem);
+    }
+    if router.groups_kept > router.groups {
+        let problem = format!(
+            "expected at most router_groups ({}), found {}",
+            router.groups, router.groups_kept
+        );
+        return refuse("router_groups_kept", problem);
+    }
+    let reachable = m.experts / router.groups * router.groups_kept;
+    if m.experts_per_token > reachable {
+        let problem = format!(
+            "expected at most the {reachable} experts that the router can choose from, found {}",
+            m.experts_per_token
+        );
+        return refuse("moe_experts_per_token", problem);
+    }
+    Ok(())
+}
+
 /// Views name their layer exactly where there are layers, and their rows add up.
 fn check_views(role: &Role, key: &str) -> Check {
     let mut known_rows = Some(0usize);
     for view in &role.views {
         let placeholders = view.tensor.matches("{layer}").count();
         let wanted = usize::from(role.scope != Scope::Model);
-        let braces = view.tensor.replace("{layer}", "").contains(['{', '}']);
-        if view.tensor.is_empty() || placeholders != wanted || braces {
+        let per_expert = view.tensor.matches(EXPERT).count();
+        let rest = view.tensor.replace("{layer}", "").replace(EXPERT, "");
+        let braces = rest.contains(['{', '}']);
+        let may_repeat = usize::from(role.experts().is_some());
+        if view.tensor.is_empty() || placeholders != wanted || per_expert > may_repeat || braces {
             let problem = format!(
-                "expected a tensor name with {{layer}} {} and no other braces, found `{}`",
+                "expected a tensor name with {{layer}} {}{} and no other braces, found `{}`",
                 if wanted == 1 { "once" } else { "nowhere" },
+                if may_repeat == 1 { ", {expert} at most once" } else { "" },
                 view.tensor
             );
             return refuse(key, problem);
         }
+        let copies = if per_expert == 1 { role.experts().unwrap_or(1) } else { 1 };
         let rows = match view.rows {
             RowPattern::All => None,
             RowPattern::Blocks { start, block, stride, count } => {
@@ -271,13 +359,17 @@ fn check_views(role: &Role, key: &str) -> Check {
                     );
                     return refuse(key, problem);
                 }
-                block.checked_mul(count)
+                block.checked_mul(count).and_then(|rows| rows.checked_mul(copies))
             }
         };
         known_rows = known_rows.zip(rows).and_then(|(sum, rows)| sum.checked_add(rows));
     }
-    match (known_rows, role.shape.first()) {
-        (Some(rows), Some(expected)) if rows != *expected => {
+    let expected = match role.shape.as_slice() {
+        [one] => *one,
+        _ => role.matrix().0,
+    };
+    match known_rows {
+        Some(rows) if rows != expected => {
             refuse(key, format!("expected {expected} rows in all, found {rows}"))
         }
         _ => Ok(()),

@@ -1,6 +1,9 @@
 //! Kinds as words: one spelling for files, reports and messages.
 
-use super::{Ffn, Mixer, NormStyle, OutputGate, RoleName, RopeConvention, RopeScaling, ShardRule};
+use super::{
+    Ffn, Mixer, NormStyle, OutputGate, Precision, RoleName, RopeConvention, RopeScaling, ShardRule,
+    SharedGate,
+};
 use std::fmt;
 
 /// A kind with a fixed spelling.
@@ -39,8 +42,10 @@ macro_rules! words {
 }
 
 words! {
-    Mixer { FullAttention = "full_attention", Gdn = "gdn" }
-    Ffn { Dense = "dense" }
+    Mixer { FullAttention = "full_attention", Mla = "mla", Gdn = "gdn" }
+    Ffn { Dense = "dense", Moe = "moe" }
+    Precision { Model = "model", F32 = "f32" }
+    SharedGate { None = "none", Sigmoid = "sigmoid" }
     NormStyle { Plain = "plain", OnePlus = "one_plus" }
     OutputGate { None = "none", Sigmoid = "sigmoid" }
     RopeConvention { HalfSplit = "half_split", Interleaved = "interleaved" }
@@ -63,6 +68,17 @@ words! {
         AttnO = "attn_o",
         AttnQNorm = "attn_q_norm",
         AttnKNorm = "attn_k_norm",
+        AttnQBias = "attn_q_bias",
+        AttnKBias = "attn_k_bias",
+        AttnVBias = "attn_v_bias",
+        MlaQ = "mla_q",
+        MlaQA = "mla_q_a",
+        MlaQANorm = "mla_q_a_norm",
+        MlaQB = "mla_q_b",
+        MlaKvA = "mla_kv_a",
+        MlaKvANorm = "mla_kv_a_norm",
+        MlaKvB = "mla_kv_b",
+        MlaO = "mla_o",
         GdnQkv = "gdn_qkv",
         GdnZ = "gdn_z",
         GdnA = "gdn_a",
@@ -75,6 +91,14 @@ words! {
         MlpGate = "mlp_gate",
         MlpUp = "mlp_up",
         MlpDown = "mlp_down",
+        MoeRouter = "moe_router",
+        MoeGate = "moe_gate",
+        MoeUp = "moe_up",
+        MoeDown = "moe_down",
+        SharedGate = "shared_gate",
+        SharedUp = "shared_up",
+        SharedDown = "shared_down",
+        SharedScale = "shared_scale",
     }
 }
 
@@ -84,6 +108,7 @@ impl RopeScaling {
         match self {
             RopeScaling::None {} => "none",
             RopeScaling::Llama3 { .. } => "llama3",
+            RopeScaling::Yarn { .. } => "yarn",
         }
     }
 }

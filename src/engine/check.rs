@@ -84,7 +84,11 @@ fn named(op: &OpKind) -> Vec<WeightRef> {
         | OpKind::ResidualNorm { norm, .. }
         | OpKind::PerHeadNorm { norm, .. }
         | OpKind::GdnGatedNorm { norm, .. } => vec![norm.weight],
+        OpKind::BiasAdd { bias, .. } => vec![bias],
+        OpKind::MlaLatentNorm { norm, .. } => vec![norm.weight],
+        OpKind::MlaAttention { kv_b, .. } => vec![kv_b],
         OpKind::GdnPrepare { a_log, dt_bias, .. } => vec![a_log, dt_bias],
+        OpKind::MoeExperts { gate, up, down, .. } => vec![gate, up, down],
         OpKind::ResidualAdd { .. }
         | OpKind::QGateSplit { .. }
         | OpKind::Rope { .. }
@@ -93,6 +97,10 @@ fn named(op: &OpKind) -> Vec<WeightRef> {
         | OpKind::AttentionOutputGate { .. }
         | OpKind::GdnConvSilu { .. }
         | OpKind::GdnCore { .. }
-        | OpKind::SiluMul { .. } => Vec::new(),
+        | OpKind::SiluMul { .. }
+        | OpKind::MoeRouter { .. }
+        | OpKind::MoePermute { .. }
+        | OpKind::MoeCombine { .. }
+        | OpKind::MoeShared { .. } => Vec::new(),
     }
 }

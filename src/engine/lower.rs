@@ -1,7 +1,7 @@
 //! Lowers a descriptor to an execution plan.
 
 use crate::backend::{
-    Buf, BufferSpec, CacheSpec, GdnSpec, NormWeight, Op, OpKind, Plan, WeightRef,
+    Buf, BufferSpec, CacheKind, CacheSpec, GdnSpec, NormWeight, Op, OpKind, Plan, WeightRef,
 };
 use crate::descriptor::{
     Attention, Descriptor, Ffn, GatedDeltaNet, Mixer, NormStyle, OutputGate, RoleName,
@@ -20,15 +20,15 @@ pub(super) fn lower(descriptor: &Descriptor) -> Plan {
     lowering.finish()
 }
 
-struct Lowering<'a> {
-    d: &'a Descriptor,
+pub(super) struct Lowering<'a> {
+    pub(super) d: &'a Descriptor,
     buffers: Vec<BufferSpec>,
     ops: Vec<Op>,
-    attention_slots: Vec<CacheSpec>,
+    pub(super) attention_slots: Vec<CacheSpec>,
     gdn_slots: Vec<GdnSpec>,
     residual: Buf,
-    normed: Buf,
-    sublayer: Buf,
+    pub(super) normed: Buf,
+    pub(super) sublayer: Buf,
 }
 
 impl<'a> Lowering<'a> {
@@ -50,7 +50,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// The buffer of that name, made on first use; layers share buffers by name.
-    fn buffer(&mut self, name: &str, width: usize) -> Buf {
+    pub(super) fn buffer(&mut self, name: &str, width: usize) -> Buf {
         if let Some(i) = self.buffers.iter().position(|b| b.name == name) {
             debug_assert_eq!(self.buffers[i].width, width, "buffer `{name}` has one width");
             return Buf(i);
@@ -59,7 +59,7 @@ impl<'a> Lowering<'a> {
         Buf(self.buffers.len() - 1)
     }
 
-    fn push(&mut self, layer: Option<usize>, kind: OpKind, taps: &[(&str, Buf)]) {
+    pub(super) fn push(&mut self, layer: Option<usize>, kind: OpKind, taps: &[(&str, Buf)]) {
         let prefix = layer.map(|l| format!("layers.{l}.")).unwrap_or_default();
         let taps = taps.iter().map(|(name, buf)| (format!("{prefix}{name}"), *buf)).collect();
         self.ops.push(Op { kind, layer, taps });
@@ -73,7 +73,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    fn gemm(&mut self, layer: usize, role: RoleName, x: Buf, out: Buf) {
+    pub(super) fn gemm(&mut self, layer: usize, role: RoleName, x: Buf, out: Buf) {
         let weight = WeightRef { role, layer: Some(layer) };
         let tap = format!("{role}.out");
         self.push(Some(layer), OpKind::Gemm { x, weight, out }, &[(&tap, out)]);
@@ -97,6 +97,10 @@ impl<'a> Lowering<'a> {
                     self.d.attention.clone().expect("validated: attention is described");
                 self.full_attention(layer, &attention);
             }
+            Mixer::Mla => {
+                let mla = self.d.mla.clone().expect("validated: latent attention is described");
+                self.mla(layer, &mla);
+            }
             Mixer::Gdn => {
                 let dims = self.d.gdn.expect("validated: the gated delta net is described");
                 self.gdn(layer, dims);
@@ -109,6 +113,10 @@ impl<'a> Lowering<'a> {
         self.push(at, OpKind::RmsNorm { x: residual, norm, out: normed }, &taps);
         match self.d.layer_ffns[layer] {
             Ffn::Dense => self.dense(layer),
+            Ffn::Moe => {
+                let moe = self.d.moe.expect("validated: the mixture of experts is described");
+                self.moe(layer, &moe);
+            }
         }
         self.tap_last("mlp", sublayer);
         let taps = [("out", residual)];
@@ -132,20 +140,20 @@ impl<'a> Lowering<'a> {
         let out = self.buffer("attn_out", heads * head_dim);
         let gate = match a.output_gate {
             OutputGate::None => {
-                self.gemm(layer, RoleName::AttnQ, self.normed, q);
+                self.projection(layer, a, RoleName::AttnQ, q);
                 None
             }
             OutputGate::Sigmoid => {
                 let both = self.buffer("attn_q_gate", 2 * heads * head_dim);
                 let gate = self.buffer("attn_gate", heads * head_dim);
-                self.gemm(layer, RoleName::AttnQ, self.normed, both);
+                self.projection(layer, a, RoleName::AttnQ, both);
                 let kind = OpKind::QGateSplit { x: both, heads, head_dim, q, gate };
                 self.push(at, kind, &[("q_gate_split.q", q), ("q_gate_split.gate", gate)]);
                 Some(gate)
             }
         };
-        self.gemm(layer, RoleName::AttnK, self.normed, k);
-        self.gemm(layer, RoleName::AttnV, self.normed, v);
+        self.projection(layer, a, RoleName::AttnK, k);
+        self.projection(layer, a, RoleName::AttnV, v);
         if a.qk_norm {
             for (x, heads, role) in
                 [(q, heads, RoleName::AttnQNorm), (k, kv_heads, RoleName::AttnKNorm)]
@@ -155,10 +163,12 @@ impl<'a> Lowering<'a> {
                 self.push(at, OpKind::PerHeadNorm { x, heads, head_dim, norm }, &[(&tap, x)]);
             }
         }
-        self.push(at, OpKind::Rope { x: q, heads, head_dim }, &[("rope.q", q)]);
-        self.push(at, OpKind::Rope { x: k, heads: kv_heads, head_dim }, &[("rope.k", k)]);
+        self.rope(layer, "rope.q", q, [heads, head_dim, 0]);
+        self.rope(layer, "rope.k", k, [kv_heads, head_dim, 0]);
         let slot = self.attention_slots.len();
-        self.attention_slots.push(CacheSpec { layer, kv_heads, head_dim });
+        let kind = a.window.map_or(CacheKind::Full, CacheKind::Window);
+        let spec = CacheSpec { layer, kv_heads, head_dim, value_dim: head_dim, kind };
+        self.attention_slots.push(spec);
         self.push(at, OpKind::KvWrite { k, v, slot }, &[]);
         let taps = [("attention_core.out", out)];
         self.push(at, OpKind::AttentionCore { q, slot, heads, out }, &taps);
@@ -167,6 +177,34 @@ impl<'a> Lowering<'a> {
             self.push(at, OpKind::AttentionOutputGate { x: out, gate }, &taps);
         }
         self.gemm(layer, RoleName::AttnO, out, self.sublayer);
+    }
+
+    /// A projection of q, k or v: with a bias, rounded once behind it.
+    fn projection(&mut self, layer: usize, a: &Attention, role: RoleName, out: Buf) {
+        let bias = match role {
+            RoleName::AttnQ => RoleName::AttnQBias,
+            RoleName::AttnK => RoleName::AttnKBias,
+            _ => RoleName::AttnVBias,
+        };
+        let (x, at) = (self.normed, Some(layer));
+        if !a.qkv_bias {
+            return self.gemm(layer, role, x, out);
+        }
+        let weight = WeightRef { role, layer: at };
+        self.push(at, OpKind::GemmF32 { x, weight, out }, &[(&format!("{role}.out"), out)]);
+        let bias = WeightRef { role: bias, layer: at };
+        self.push(at, OpKind::BiasAdd { x: out, bias }, &[(&format!("{role}.bias_add.out"), out)]);
+    }
+
+    pub(super) fn rope(
+        &mut self,
+        layer: usize,
+        tap: &str,
+        x: Buf,
+        [heads, head_dim, offset]: [usize; 3],
+    ) {
+        let kind = OpKind::Rope { x, heads, head_dim, offset };
+        self.push(Some(layer), kind, &[(tap, x)]);
     }
 
     fn gdn(&mut self, layer: usize, dims: GatedDeltaNet) {
@@ -225,17 +263,6 @@ impl<'a> Lowering<'a> {
         self.gemm(layer, RoleName::GdnOut, out, self.sublayer);
     }
 
-    fn dense(&mut self, layer: usize) {
-        let width = self.d.intermediate.expect("validated: the dense width is given");
-        let gate = self.buffer("mlp_gate", width);
-        let up = self.buffer("mlp_up", width);
-        let out = self.buffer("mlp_act", width);
-        self.gemm(layer, RoleName::MlpGate, self.normed, gate);
-        self.gemm(layer, RoleName::MlpUp, self.normed, up);
-        self.push(Some(layer), OpKind::SiluMul { gate, up, out }, &[("silu_mul.out", out)]);
-        self.gemm(layer, RoleName::MlpDown, out, self.sublayer);
-    }
-
     fn finish(mut self) -> Plan {
         let final_hidden = self.buffer("final_norm", self.d.hidden);
         let logits = self.buffer("logits", self.d.vocab);
@@ -256,7 +283,11 @@ impl<'a> Lowering<'a> {
             logits,
             attention_slots: self.attention_slots,
             gdn_slots: self.gdn_slots,
-            rope: self.d.attention.as_ref().map(|a| a.rope.clone()),
+            rope: self.d.attention.as_ref().map(|a| a.rope.clone()).or(self
+                .d
+                .mla
+                .as_ref()
+                .map(|m| m.rope.clone())),
         }
     }
 }

@@ -11,6 +11,8 @@ mod device;
 mod engine;
 mod error;
 mod lower;
+mod lower_ffn;
+mod lower_mla;
 pub mod manifest;
 mod meter;
 mod profile;

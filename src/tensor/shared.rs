@@ -2,7 +2,7 @@
 
 use memmap2::Mmap;
 use std::fmt;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 #[cfg(target_endian = "big")]
@@ -52,6 +52,23 @@ impl<T: Element> Shared<T> {
             start: start_bytes,
             len,
         })
+    }
+
+    /// A part of the elements; memory stays shared.
+    ///
+    /// # Panics
+    /// If the range lies outside.
+    pub fn slice(&self, range: Range<usize>) -> Shared<T> {
+        assert!(range.start <= range.end && range.end <= self.len, "a range of the slice");
+        let bytes = match self.owner {
+            Owner::Vec(_) => 1,
+            Owner::Map(_) => size_of::<T>(),
+        };
+        Shared {
+            owner: self.owner.clone(),
+            start: self.start + range.start * bytes,
+            len: range.len(),
+        }
     }
 
     /// The elements as little-endian bytes, which is how they lie in memory and in files.
@@ -143,6 +160,20 @@ pub struct Weight {
 }
 
 impl Weight {
+    /// Some rows; memory stays shared.
+    ///
+    /// # Panics
+    /// If the rows lie outside, or the weight is packed.
+    pub fn slice_rows(&self, rows: Range<usize>) -> Weight {
+        let elements = rows.start * self.cols..rows.end * self.cols;
+        let storage = match &self.storage {
+            Storage::Bf16(s) => Storage::Bf16(s.slice(elements)),
+            Storage::F32(s) => Storage::F32(s.slice(elements)),
+            Storage::Int4(_) => panic!("rows of packed codes are not sliced"),
+        };
+        Weight { rows: rows.len(), cols: self.cols, storage }
+    }
+
     /// All elements widened to FP32, row-major; of a packed weight the values of its codes.
     pub fn to_f32(&self) -> Vec<f32> {
         match &self.storage {

@@ -1,7 +1,7 @@
 //! Which rows of which tensors are used, and by whom: what is left over is a contradiction too.
 
 use super::error::quoted;
-use super::resolve::{label, stored_matrix, tensor_name};
+use super::resolve::{label, stored_matrix};
 use super::{Checkpoint, CheckpointError, Rule};
 use crate::descriptor::{Descriptor, RoleName, Scope, TensorIndex};
 use crate::units::mutant;
@@ -95,8 +95,9 @@ fn check_tied_head(
     name: &str,
     tied_to: RoleName,
 ) -> Result<(), CheckpointError> {
-    let source = descriptor.roles.iter().find(|r| r.name == tied_to).and_then(|r| r.views.first());
-    let source = source.map(|view| tensor_name(&view.tensor, None)).unwrap_or_default();
+    let source = descriptor.roles.iter().find(|r| r.name == tied_to);
+    let source = source.and_then(|role| role.tensors(None).into_iter().next());
+    let source = source.map(|(name, _)| name).unwrap_or_default();
     let (Some(head), Some(embedding)) = (checkpoint.tensor(name), checkpoint.tensor(&source))
     else {
         return Ok(());

@@ -4,9 +4,10 @@ use super::claims::Claims;
 use super::error::quoted;
 use super::header::TensorEntry;
 use super::{Checkpoint, CheckpointError, Rule};
-use crate::descriptor::{Descriptor, Role, RoleName, RowPattern, Scope};
+use crate::descriptor::{Descriptor, Role, RoleName, RowPattern};
 use crate::tensor::DType;
 use crate::units::nearest;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// A logical weight and the stored rows that make it up.
@@ -46,11 +47,7 @@ pub(super) fn resolve(
     let mut located = Vec::new();
     let mut claims = Claims::default();
     for role in descriptor.roles.iter().filter(|r| r.tied_to.is_none()) {
-        let layers: Vec<Option<usize>> = match &role.scope {
-            Scope::Model => vec![None],
-            Scope::Layers(layers) => layers.iter().map(|l| Some(*l)).collect(),
-        };
-        for layer in layers {
+        for layer in role.instances() {
             if checkpoint.sidecar().is_some_and(|s| s.replaces(role.name, layer)) {
                 continue;
             }
@@ -78,11 +75,10 @@ pub(super) fn tensor_name(template: &str, layer: Option<usize>) -> String {
     }
 }
 
-/// The extents of a logical weight as a matrix.
+/// The extents of a logical weight as a matrix: columns are the last extent.
 pub(super) fn matrix(shape: &[usize]) -> (usize, usize) {
     match shape {
-        [cols] => (1, *cols),
-        [rows, inner @ ..] => (*rows, inner.iter().product()),
+        [outer @ .., cols] => (outer.iter().product(), *cols),
         [] => (1, 1),
     }
 }
@@ -105,21 +101,22 @@ struct Instance<'a> {
 
 impl Instance<'_> {
     fn locate(&self, claims: &mut Claims) -> Result<Located, CheckpointError> {
-        let (rows, cols) = matrix(&self.role.shape);
+        let (rows, cols) = self.role.matrix();
         let mut dtype: Option<(DType, String)> = None;
         let mut parts = Vec::new();
         let mut rows_found = 0usize;
-        for view in &self.role.views {
-            let name = tensor_name(&view.tensor, self.layer);
-            let entry = self.checkpoint.tensor(&name).ok_or_else(|| self.missing(&name))?;
-            self.check_dtype(&name, entry, &dtype)?;
+        let tensors = self.role.tensors(self.layer);
+        let alone = tensors.len() == 1 && self.role.experts() != Some(1);
+        for (name, pattern) in &tensors {
+            let entry = self.checkpoint.tensor(name).ok_or_else(|| self.missing(name))?;
+            self.check_dtype(name, entry, &dtype)?;
             dtype.get_or_insert_with(|| (entry.dtype, name.clone()));
-            let ranges = self.rows_of_view(&name, entry, &view.rows)?;
+            let ranges = self.rows_of_view(name, entry, pattern, alone)?;
             let row_bytes = stored_matrix(&entry.shape).1 * entry.dtype.size_bytes();
             for range in ranges {
                 rows_found += range.len();
                 let bytes = range.start * row_bytes..range.end * row_bytes;
-                claims.claim(&name, range, self.label());
+                claims.claim(name, range, self.label());
                 parts.push(Part { tensor: name.clone(), bytes });
             }
         }
@@ -143,10 +140,11 @@ impl Instance<'_> {
         name: &str,
         entry: &TensorEntry,
         pattern: &RowPattern,
+        alone: bool,
     ) -> Result<Vec<Range<usize>>, CheckpointError> {
         let (stored_rows, stored_cols) = stored_matrix(&entry.shape);
         let (_, cols) = stored_matrix(&self.role.shape);
-        let whole = self.role.views.len() == 1 && *pattern == RowPattern::All;
+        let whole = alone && *pattern == RowPattern::All;
         // Extents of 1 inside carry no information: a depthwise convolution is stored as
         // [channels, 1, taps].
         let squeezed = |shape: &[usize]| -> Vec<usize> {
@@ -161,7 +159,6 @@ impl Instance<'_> {
             let error = self.error(name, Rule::RoleShape, found);
             error.expected(format!("rows that are there for {}", self.label()))
         })?;
-        let alone = self.role.views.len() == 1;
         let count: usize = ranges.iter().map(Range::len).sum();
         if alone && stored_matrix(&self.role.shape).0 != count {
             return Err(self.shape_error(name, entry));
@@ -199,22 +196,20 @@ impl Instance<'_> {
         let error = CheckpointError::new(file, Rule::RoleMissing, "no tensor of this name")
             .tensor(name)
             .expected(format!("{} {:?}", self.label(), self.role.shape));
-        let unused = self.checkpoint.tensors().map(|(n, _)| n).filter(|n| !self.is_used(n));
+        let used = self.used();
+        let unused = self.checkpoint.tensors().map(|(n, _)| n).filter(|n| !used.contains(*n));
         match nearest(name, unused) {
             Some(near) => error.help(format!("the nearest name is {}", quoted(near))),
             None => error,
         }
     }
 
-    /// Whether some role takes rows of this tensor.
-    fn is_used(&self, name: &str) -> bool {
-        self.descriptor.roles.iter().any(|role| {
-            let layers: &[usize] = match &role.scope {
-                Scope::Model => &[0],
-                Scope::Layers(layers) => layers,
-            };
-            role.views.iter().any(|view| layers.iter().any(|l| view.tensor_of(*l) == name))
-        })
+    /// The tensors that some role takes rows of.
+    fn used(&self) -> BTreeSet<String> {
+        let roles = self.descriptor.roles.iter();
+        let tensors = roles
+            .flat_map(|role| role.instances().into_iter().flat_map(|layer| role.tensors(layer)));
+        tensors.map(|(name, _)| name).collect()
     }
 
     fn shape_error(&self, name: &str, entry: &TensorEntry) -> CheckpointError {

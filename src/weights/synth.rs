@@ -21,10 +21,9 @@
 
 use super::identity;
 use super::int4::Packer;
-use super::resolve::matrix;
 use super::set::Logical;
 use super::{QuantiseError, Recipe, WeightSet, WeightsSource};
-use crate::descriptor::{Descriptor, NormStyle, RoleName, Scope};
+use crate::descriptor::{Descriptor, NormStyle, RoleName};
 use crate::tensor::{Shared, Storage, Weight, bf16_bits};
 use crate::units::Digest;
 use rayon::prelude::*;
@@ -76,7 +75,7 @@ impl SyntheticWeight {
         layer: Option<usize>,
     ) -> Option<SyntheticWeight> {
         let found = descriptor.roles.iter().find(|r| r.name == role)?;
-        let (rows, cols) = matrix(&found.shape);
+        let (rows, cols) = found.matrix();
         let law = law(role, cols, descriptor.norm_style);
         Some(SyntheticWeight { rows, cols, key: key(seed, role, layer), law })
     }
@@ -142,13 +141,9 @@ fn generate_all(
     // What the source is: the weights as they are generated.
     let mut generated = std::collections::BTreeMap::new();
     for role in descriptor.roles.iter().filter(|r| r.tied_to.is_none()) {
-        let layers: Vec<Option<usize>> = match &role.scope {
-            Scope::Model => vec![None],
-            Scope::Layers(layers) => layers.iter().map(|l| Some(*l)).collect(),
-        };
-        let (rows, cols) = matrix(&role.shape);
+        let (rows, cols) = role.matrix();
         let law = law(role.name, cols, descriptor.norm_style);
-        for layer in layers {
+        for layer in role.instances() {
             let elements = generate(key(seed, role.name, layer), law, rows * cols);
             let storage = Storage::Bf16(Shared::owned(elements));
             let empty = Storage::Bf16(Shared::owned(Vec::new()));
@@ -221,7 +216,8 @@ fn law(role: RoleName, inputs: usize, norm_style: NormStyle) -> Law {
     // Square of the gain as a fraction: a unit-variance input gives outputs of this variance.
     let matrix = |numerator, denominator| bell_of_gain(numerator, denominator, inputs);
     match role {
-        FinalNorm | InputNorm | PostNorm | AttnQNorm | AttnKNorm => styled,
+        FinalNorm | InputNorm | PostNorm | AttnQNorm | AttnKNorm | MlaQANorm | MlaKvANorm => styled,
+        AttnQBias | AttnKBias | AttnVBias => Law::Bell { offset: 0, factor: 1, exponent: -18 },
         GdnNorm => norm(1),
         // A between 1 and 15.6, as in initialised and in trained models: ln A from 0 to 2.75.
         GdnALog => Law::Flat { offset: 0, factor: 11, exponent: -18 },
@@ -233,9 +229,9 @@ fn law(role: RoleName, inputs: usize, norm_style: NormStyle) -> Law {
         Embed | LmHead => matrix(9, 1),
         // Attention scores with a deviation of 2.
         AttnQ | AttnK => matrix(2, 1),
-        AttnV | AttnO | GdnQkv | GdnZ | GdnB | GdnConv | GdnOut | MlpGate | MlpUp | MlpDown => {
-            matrix(1, 1)
-        }
+        AttnV | AttnO | GdnQkv | GdnZ | GdnB | GdnConv | GdnOut | MlpGate | MlpUp | MlpDown
+        | MoeRouter | MoeGate | MoeUp | MoeDown | SharedGate | SharedUp | SharedDown
+        | SharedScale | MlaQ | MlaQA | MlaQB | MlaKvA | MlaKvB | MlaO => matrix(1, 1),
     }
 }
 

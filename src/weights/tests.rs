@@ -64,6 +64,8 @@ fn descriptor() -> Descriptor {
             kv_heads: 1,
             head_dim: 2,
             qk_norm: false,
+            qkv_bias: false,
+            window: None,
             output_gate: OutputGate::None,
             rope: Rope {
                 convention: RopeConvention::HalfSplit,
@@ -72,8 +74,10 @@ fn descriptor() -> Descriptor {
                 scaling: RopeScaling::None {},
             },
         }),
+        mla: None,
         gdn: None,
         intermediate: Some(2),
+        moe: None,
         end_tokens: vec![],
         roles: vec![
             role(RoleName::Embed, Scope::Model, &[4, 2], vec![view("e", RowPattern::All)]),

@@ -4,10 +4,10 @@
 //! names, flushed to disk and renamed when all are complete, the index last.
 
 use super::Checkpoint;
-use super::resolve::{pattern_ranges, tensor_name};
+use super::resolve::pattern_ranges;
 use super::set::WeightSet;
 use super::shards::{INDEX, SINGLE, numbered_shards};
-use crate::descriptor::{Descriptor, Role, RoleName, RowPattern, Scope, View};
+use crate::descriptor::{Descriptor, Role, RoleName, RowPattern};
 use crate::tensor::{DType, Storage, Weight};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -74,11 +74,7 @@ pub fn write_weights(
 ) -> Result<Vec<PathBuf>, WriteError> {
     let mut tensors = BTreeMap::new();
     for role in descriptor.roles.iter().filter(|r| r.tied_to.is_none()) {
-        let layers: Vec<Option<usize>> = match &role.scope {
-            Scope::Model => vec![None],
-            Scope::Layers(layers) => layers.iter().map(|l| Some(*l)).collect(),
-        };
-        for layer in layers {
+        for layer in role.instances() {
             let weight = weights.get(role.name, layer).ok_or_else(|| WriteError::Layout {
                 tensor: role.name.to_string(),
                 problem: "the set has no such weight".into(),
@@ -117,6 +113,8 @@ impl Checkpoint {
 struct Rows<'a> {
     dtype: DType,
     inner: Vec<usize>,
+    /// Experts that share the tensor: an axis before the rows.
+    experts: Option<usize>,
     /// First row, number of rows, their bytes.
     chunks: Vec<(usize, usize, &'a [u8])>,
 }
@@ -138,14 +136,21 @@ fn scatter<'a>(
         }
     };
     let mut rest = weight.as_bytes();
-    let total_rows = role.shape.first().copied().unwrap_or(1);
+    let total_rows = match role.shape.as_slice() {
+        [one] => *one,
+        _ => role.matrix().0,
+    };
     let row_bytes = rest.len().checked_div(total_rows).unwrap_or(0);
-    for View { tensor, rows } in &role.views {
-        let name = tensor_name(tensor, layer);
+    let tensors_of_role = role.tensors(layer);
+    // Whole tensors share the rows evenly: one for each expert.
+    let rows_of_each = total_rows / tensors_of_role.len().max(1);
+    let one_each = role.experts() == Some(tensors_of_role.len());
+    for (name, rows) in tensors_of_role {
+        let alone = role.views.len() == 1;
         let layout =
             |problem: &str| WriteError::Layout { tensor: name.clone(), problem: problem.into() };
         let ranges = match rows {
-            RowPattern::All if role.views.len() == 1 => std::iter::once(0..total_rows).collect(),
+            RowPattern::All if alone => std::iter::once(0..rows_of_each).collect(),
             RowPattern::All => return Err(layout("one of several views takes all rows")),
             blocks => {
                 pattern_ranges(blocks, usize::MAX).ok_or_else(|| layout("overlapping blocks"))?
@@ -154,6 +159,7 @@ fn scatter<'a>(
         let target = tensors.entry(name.clone()).or_insert_with(|| Rows {
             dtype,
             inner: inner_extents(role),
+            experts: role.experts().filter(|_| !one_each),
             chunks: Vec::new(),
         });
         if (target.dtype, &target.inner) != (dtype, &inner_extents(role)) {
@@ -173,7 +179,10 @@ fn scatter<'a>(
 /// Extents behind the first, as Hugging Face files spell them: a depthwise convolution has one
 /// input channel per group.
 fn inner_extents(role: &Role) -> Vec<usize> {
-    let mut inner: Vec<usize> = role.shape.iter().skip(1).copied().collect();
+    let mut inner: Vec<usize> = match role.shape.as_slice() {
+        [_] | [] => Vec::new(),
+        [.., cols] => vec![*cols],
+    };
     if role.name == RoleName::GdnConv {
         inner.insert(0, 1);
     }
@@ -191,7 +200,11 @@ impl<'a> Rows<'a> {
             }
             rows += count;
         }
-        let shape = std::iter::once(rows).chain(self.inner).collect();
+        let outer = match self.experts.filter(|experts| rows.is_multiple_of(*experts)) {
+            Some(experts) => vec![experts, rows / experts],
+            None => vec![rows],
+        };
+        let shape = outer.into_iter().chain(self.inner).collect();
         let chunks = self.chunks.into_iter().map(|(_, _, bytes)| bytes).collect();
         Ok(Stored { name, dtype: self.dtype, shape, chunks })
     }

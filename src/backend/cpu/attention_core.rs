@@ -6,7 +6,8 @@
 //! ascending), all FP32; a score is (q·k, 16 lanes) × scale. Blocks merge in ascending order:
 //! m' = max(m, m_b), a = exp(m − m'), b = exp(m_b − m'), l' = l·a + l_b·b, acc' = acc·a + acc_b·b.
 //! The result acc / l is rounded once. A row's bits depend on its query, its position and the cached
-//! keys and values alone, in prefill, split prefill and decode alike.
+//! keys and values alone, in prefill, split prefill and decode alike. A sliding window leaves out the
+//! keys before it; blocks stay where they are.
 
 use super::isa::multiversion;
 use super::lanes::{Widen, dot, sum};
@@ -28,6 +29,8 @@ pub(super) struct Shape {
     pub(super) kv_heads: usize,
     pub(super) head_dim: usize,
     pub(super) scale: f32,
+    /// Keys that a query sees, its own included; `None` for all.
+    pub(super) window: Option<usize>,
     pub(super) round: bool,
 }
 
@@ -79,13 +82,19 @@ fn one_row<E: Widen>(
     };
     let (mut max, mut total) = (0.0, 0.0);
     scratch.block.resize(shape.head_dim, 0.0);
-    for (b, page) in pages.iter().take(keys.div_ceil(BLOCK_TOKENS)).enumerate() {
+    // Blocks stay those of absolute positions; a window leaves out the keys before it.
+    let seen_from = shape.window.map_or(0, |window| keys.saturating_sub(window));
+    let first = seen_from / BLOCK_TOKENS;
+    for (b, page) in pages.iter().enumerate().take(keys.div_ceil(BLOCK_TOKENS)).skip(first) {
         let n = (keys - b * BLOCK_TOKENS).min(BLOCK_TOKENS);
-        let (k, v) = (page.keys(kv_head), page.values(kv_head));
+        let hidden = seen_from.saturating_sub(b * BLOCK_TOKENS);
+        let n = n - hidden;
+        let k = &page.keys(kv_head)[hidden * shape.head_dim..];
+        let v = &page.values(kv_head)[hidden * shape.head_dim..];
         scratch.scores.resize(n, 0.0);
-        let target = if b == 0 { &mut *out } else { &mut scratch.block[..] };
+        let target = if b == first { &mut *out } else { &mut scratch.block[..] };
         let (m, l) = block(isa, q, k, v, shape.scale, &mut scratch.scores, target);
-        if b == 0 {
+        if b == first {
             (max, total) = (m, l);
         } else {
             merge(isa, (&mut max, &mut total, &mut *out), (m, l, &scratch.block));
@@ -101,7 +110,7 @@ multiversion! {
     /// One block: scores, maximum, sum and accumulator.
     fn block<E: Widen> = block_body(q: &[f32], k: &[E], v: &[E], scale: f32, scores: &mut [f32], acc: &mut [f32]) -> (f32, f32);
     /// Merges a block into the running result.
-    fn merge = merge_body(running: (&mut f32, &mut f32, &mut [f32]), block: (f32, f32, &[f32]));
+    pub(super) fn merge = merge_body(running: (&mut f32, &mut f32, &mut [f32]), block: (f32, f32, &[f32]));
 }
 
 #[inline(always)]

@@ -27,7 +27,7 @@ pub fn policy_bindings(policy: Policy, isa: Isa) -> Vec<Binding> {
 /// The contract of a region that `fast` computes in an order of its own.
 fn fast_contract(region: Region) -> Option<&'static str> {
     match region {
-        Region::Gemm | Region::GemmF32 | Region::GateUp => Some("chain_bf16"),
+        Region::Gemm | Region::GemmF32 | Region::GateUp | Region::MoeExperts => Some("chain_bf16"),
         Region::AttentionCore => Some("block256_chain_bf16"),
         Region::GdnCore | Region::GdnCommit => Some("group64_chain_bf16"),
         _ => None,

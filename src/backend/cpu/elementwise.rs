@@ -1,4 +1,4 @@
-//! Regions without a reduction: `embedding`, `residual_add`, `silu_mul`, `q_gate_split`,
+//! Regions without a reduction: `embedding`, `residual_add`, `bias_add`, `silu_mul`, `q_gate_split`,
 //! `attention_output_gate`, `gdn_conv_silu`. FP32 arithmetic, one rounding of the result.
 
 use super::isa::multiversion;
@@ -57,6 +57,8 @@ fn copy_halves(x: &[f32], row: &mut [f32], head_dim: usize, offset: usize) {
 multiversion! {
     /// residual ← round(residual + x).
     pub(super) fn add_row = add_row_body(residual: &mut [f32], x: &[f32], round: bool);
+    /// x ← round(x + bias).
+    fn bias_row = add_row_body(x: &mut [f32], bias: &[f32], round: bool);
     /// out ← round(silu(gate) · up).
     fn silu_mul_row = silu_mul_row_body(gate: &[f32], up: &[f32], round: bool, out: &mut [f32]);
     /// x ← round(x · sigmoid(gate)).
@@ -111,6 +113,11 @@ pub(super) fn residual_add(isa: Isa, residual: &mut [f32], x: &[f32], width: usi
         let i = if mutant!("residual_first_row") { 0 } else { i };
         add_row(isa, row, &x[i * width..][..width], round);
     });
+}
+
+/// x += bias, every row.
+pub(super) fn bias_add(isa: Isa, x: &mut [f32], bias: &[f32], round: bool) {
+    for_each_row(x, bias.len(), |_, row| bias_row(isa, row, bias, round));
 }
 
 /// silu(gate) × up, every row.

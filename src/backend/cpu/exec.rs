@@ -3,22 +3,26 @@
 use super::attention_core::{self, attention_core};
 use super::buffers::Buffers;
 use super::elementwise::{
-    attention_output_gate, embedding, gdn_conv_silu, q_gate_split, residual_add, silu_mul,
+    attention_output_gate, bias_add, embedding, gdn_conv_silu, q_gate_split, residual_add, silu_mul,
 };
-use super::fast::{self, Kernels, Panels};
+use super::fast::{self, Kernels, Panels, Repacked};
 use super::gdn_conv1d::gdn_conv1d;
 use super::gdn_core::{Inputs, gdn_core};
 use super::gdn_gated_norm::{GatedNorm, gdn_gated_norm};
 use super::gdn_prepare::{Prepared, gdn_prepare};
 use super::gemm::gemm;
 use super::int4::{self, Packed, Rounding};
+use super::mla_attention::{self, mla_attention, mla_latent_norm};
+use super::moe_combine::{moe_combine, moe_shared};
+use super::moe_experts::{Expert, Matrix, Order, moe_experts, moe_permute};
+use super::moe_router::moe_router;
 use super::phase::Phases;
 use super::rms_norm::{Norm, per_head_norm, residual_norm, rms_norm};
 use super::rope::{Frequencies, Table, rope};
 use super::state::{AttentionCache, CpuState};
 use crate::backend::cpu::Isa;
 use crate::backend::{
-    CacheSpec, GdnSpec, NormWeight, OpKind, Plan, Policy, Region, Span, WeightRef,
+    CacheKind, CacheSpec, GdnSpec, NormWeight, OpKind, Plan, Policy, Region, Span, WeightRef,
 };
 use crate::descriptor::RoleName;
 use crate::tensor::{Storage, Weight};
@@ -36,6 +40,8 @@ pub(super) struct Executor {
     packed: HashMap<WeightRef, Packed>,
     /// Vectors widened to FP32; convolution weights transposed to `[tap][channel]`.
     vectors: HashMap<WeightRef, Vec<f32>>,
+    /// Weights of every expert, by the reference to the gate matrices.
+    experts: HashMap<WeightRef, Vec<Expert>>,
     frequencies: Option<Frequencies>,
     attention_slots: Vec<CacheSpec>,
     gdn_slots: Vec<GdnSpec>,
@@ -89,11 +95,12 @@ impl Executor {
         policy: Policy,
     ) -> Result<Executor, String> {
         let packed = int4::take(&mut matrices, policy);
-        let panels = match policy {
+        let mut repacked = match policy {
             Policy::Fast => fast::pack(plan, &mut matrices)
                 .map_err(|e| format!("cannot allocate memory for the weights: {e}"))?,
-            _ => HashMap::new(),
+            _ => Repacked::default(),
         };
+        let experts = experts(plan, &matrices, &mut repacked);
         let vectors = matrices
             .iter()
             .filter(|(r, w)| w.rows == 1 || r.role == RoleName::GdnConv)
@@ -105,8 +112,9 @@ impl Executor {
             .collect();
         Ok(Executor {
             matrices,
-            panels,
+            panels: repacked.matrices,
             packed,
+            experts,
             vectors,
             frequencies,
             attention_slots: plan.attention_slots.clone(),
@@ -188,18 +196,54 @@ impl Executor {
                 b.with(q, |q, b| q_gate_split(b.get(x), heads, head_dim, q, &mut gates));
                 b.put(gate, gates);
             }
-            OpKind::Rope { x, heads, head_dim } => {
+            OpKind::Rope { x, heads, head_dim, offset } => {
                 let table = context.rope.as_ref().expect("a plan with rope has frequencies");
-                rope(b.get_mut(x), heads, head_dim, table, round);
+                rope(b.get_mut(x), [heads, head_dim, offset], table, round);
             }
             OpKind::KvWrite { k, v, slot } => {
                 let spec = &self.attention_slots[slot];
-                let width = spec.kv_heads * spec.head_dim;
+                let rows = |span: &Span, dim: usize| {
+                    let width = spec.kv_heads * dim;
+                    span.rows.start * width..span.rows.end * width
+                };
                 for (span, state) in context.spans.iter().zip(states) {
-                    let rows = span.rows.start * width..span.rows.end * width;
-                    let (k, v) = (&b.get(k)[rows.clone()], &b.get(v)[rows]);
+                    let k = &b.get(k)[rows(span, spec.head_dim)];
+                    let v = &b.get(v)[rows(span, spec.value_dim)];
                     state.attention[slot].write(spec, span.position, k, v);
                 }
+            }
+            OpKind::BiasAdd { x, bias } => {
+                bias_add(isa, b.get_mut(x), &self.vectors[&bias], round);
+            }
+            OpKind::MlaLatentNorm { x, norm, latent, rope_key } => {
+                let mut keys = b.take(rope_key);
+                b.with(latent, |latent, b| {
+                    mla_latent_norm(isa, b.get(x), self.norm(&norm), latent, &mut keys);
+                });
+                b.put(rope_key, keys);
+            }
+            OpKind::MlaAttention { q, slot, heads, nope, kv_b, scale, out } => {
+                let spec = self.attention_slots[slot];
+                let widths = [q, out].map(|buf| b.width(buf));
+                let shape = mla_attention::Shape {
+                    heads,
+                    nope,
+                    rope: spec.head_dim,
+                    latent: spec.value_dim,
+                    value: widths[1] / heads,
+                    scale,
+                    round,
+                };
+                let weight = &self.matrices[&kv_b];
+                b.with(out, |out, b| {
+                    for (span, state) in context.spans.iter().zip(states) {
+                        let rows =
+                            |i: usize| span.rows.start * widths[i]..span.rows.end * widths[i];
+                        let (q, out) = (&b.get(q)[rows(0)], &mut out[rows(1)]);
+                        let cache = &state.attention[slot];
+                        mla_attention(isa, q, cache, weight, span.position, shape, out);
+                    }
+                });
             }
             OpKind::AttentionCore { q, slot, heads, out } => {
                 let spec = self.attention_slots[slot];
@@ -208,6 +252,10 @@ impl Executor {
                     kv_heads: spec.kv_heads,
                     head_dim: spec.head_dim,
                     scale: 1.0 / (spec.head_dim as f32).sqrt(),
+                    window: match spec.kind {
+                        CacheKind::Window(window) => Some(window),
+                        _ => None,
+                    },
                     round,
                 };
                 let width = heads * spec.head_dim;
@@ -316,6 +364,44 @@ impl Executor {
                     residual_norm(isa, residual, b.get(x), norm, out);
                 });
             }
+            OpKind::MoeRouter { logits, ref router, index, weights } => {
+                let experts = b.width(logits);
+                let mut chosen = b.take(weights);
+                b.with(index, |index, b| {
+                    moe_router(isa, b.get(logits), experts, router, round, index, &mut chosen);
+                });
+                b.put(weights, chosen);
+            }
+            OpKind::MoePermute { x, index, experts, out } => {
+                let order = Order::new(b.get(index), experts);
+                let width = b.width(x);
+                b.with(out, |out, b| moe_permute(b.get(x), &order, width, out));
+            }
+            OpKind::MoeExperts { x, index, experts, gate, inner, out, .. } => {
+                let order = Order::new(b.get(index), experts);
+                let mut scratch = inner.map(|buf| b.take(buf));
+                let inner_rows = scratch.each_mut().map(Vec::as_mut_slice);
+                b.with(out, |out, b| {
+                    let experts = &self.experts[&gate];
+                    let kernels = (isa, self.kernels);
+                    moe_experts(kernels, b.get(x), &order, experts, round, inner_rows, out);
+                });
+                inner.into_iter().zip(scratch).for_each(|(buf, data)| b.put(buf, data));
+            }
+            OpKind::MoeCombine { x, index, weights, experts, out } => {
+                let order = Order::new(b.get(index), experts);
+                let width = b.width(out);
+                b.with(out, |out, b| {
+                    let (x, index, weights) = (b.get(x), b.get(index), b.get(weights));
+                    moe_combine(isa, x, index, weights, &order, width, round, out);
+                });
+            }
+            OpKind::MoeShared { x, shared, gate } => {
+                let width = b.width(x);
+                b.with(x, |x, b| {
+                    moe_shared(isa, x, b.get(shared), gate.map(|g| b.get(g)), width, round);
+                });
+            }
             OpKind::SiluMul { gate, up, out } => {
                 let width = b.width(out);
                 b.with(out, |out, b| silu_mul(isa, b.get(gate), b.get(up), width, round, out));
@@ -355,6 +441,30 @@ impl Executor {
             round: self.round,
         }
     }
+}
+
+/// Every expert's own matrices: panels where they were packed, else memory of the whole weights.
+fn experts(
+    plan: &Plan,
+    matrices: &HashMap<WeightRef, Weight>,
+    repacked: &mut Repacked,
+) -> HashMap<WeightRef, Vec<Expert>> {
+    let mut all = HashMap::new();
+    for op in plan.all_ops() {
+        let OpKind::MoeExperts { experts, gate, up, down, .. } = op.kind else { continue };
+        let mut of = |weight: WeightRef| -> Vec<Matrix> {
+            if let Some(panels) = repacked.experts.remove(&weight) {
+                return panels.into_iter().map(Matrix::Panels).collect();
+            }
+            let rows = matrices[&weight].rows / experts;
+            let slice = |e: usize| matrices[&weight].slice_rows(e * rows..(e + 1) * rows);
+            (0..experts).map(|e| Matrix::Plain(slice(e))).collect()
+        };
+        let matrices = of(gate).into_iter().zip(of(up)).zip(of(down));
+        let expert = |((gate, up), down)| Expert { gate, up, down };
+        all.insert(gate, matrices.map(expert).collect());
+    }
+    all
 }
 
 fn transpose(values: &[f32], cols: usize) -> Vec<f32> {

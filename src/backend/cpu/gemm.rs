@@ -68,7 +68,7 @@ fn gemm_typed<W: Widen>(isa: Isa, x: &[f32], w: &[W], k: usize, out: &mut [f32],
 
 multiversion! {
     /// One token against some rows.
-    fn vector<W: Widen> = vector_body(x: &[f32], w: &[W], k: usize, out: &mut [f32], round: bool);
+    pub(super) fn vector<W: Widen> = vector_body(x: &[f32], w: &[W], k: usize, out: &mut [f32], round: bool);
     /// Several tokens against some widened rows; `out` is `tokens × rows`.
     pub(super) fn matrix = matrix_body(x: &[f32], w: &[f32], k: usize, out: &mut [f32], round: bool);
 }

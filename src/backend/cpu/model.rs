@@ -14,8 +14,8 @@ use super::support;
 use crate::backend::cpu::Isa;
 use crate::backend::cpu::attention_core::BLOCK_TOKENS;
 use crate::backend::{
-    Binding, Buf, DeviceKind, DeviceModel, Fault, Plan, Policy, RegionRun, RowOutput, Span, State,
-    Step, Taps, WeightRef,
+    Binding, Buf, CacheSpec, DeviceKind, DeviceModel, Fault, Plan, Policy, RegionRun, RowOutput,
+    Span, State, Step, Taps, WeightRef,
 };
 use crate::tensor::Weight;
 use std::collections::HashMap;
@@ -159,7 +159,7 @@ impl DeviceModel for CpuModel {
                 .plan
                 .attention_slots
                 .iter()
-                .map(|_| AttentionCache::new(self.policy))
+                .map(|spec| AttentionCache::new(self.policy, spec))
                 .collect(),
             gdn: self.plan.gdn_slots.iter().map(|spec| GdnState::new(*spec)).collect(),
         })
@@ -170,13 +170,14 @@ impl DeviceModel for CpuModel {
     }
 
     fn page_bytes(&self) -> u64 {
-        let slots = &self.plan.attention_slots;
-        if self.policy == Policy::Fast {
-            return slots.iter().map(|spec| PanelPage::bytes_of(spec) as u64).sum();
-        }
-        let element = if self.policy.rounds_to_bf16() { 2 } else { 4 };
-        let widths: usize = slots.iter().map(|s| s.kv_heads * s.head_dim).sum();
-        (widths * 2 * BLOCK_TOKENS * element) as u64
+        let bytes = |spec: &CacheSpec| match self.policy {
+            Policy::Fast if spec.in_panels() => PanelPage::bytes_of(spec) as u64,
+            policy => {
+                let element = if policy.rounds_to_bf16() { 2 } else { 4 };
+                (spec.kv_heads * (spec.head_dim + spec.value_dim) * BLOCK_TOKENS * element) as u64
+            }
+        };
+        self.plan.attention_slots.iter().map(bytes).sum()
     }
 
     fn page_tokens(&self) -> usize {

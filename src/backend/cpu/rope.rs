@@ -4,7 +4,8 @@
 //! Inverse frequencies are computed in FP64 and rounded to FP32; the angle is the FP32 product of
 //! position and frequency; its cosine and sine are computed in FP64, rounded to FP32 and, where
 //! the policy rounds, to BF16 before use. x₁·cos − x₂·sin and x₂·cos + x₁·sin are FP32 with one
-//! rounding. `llama3` scaling follows Meta's published rule and applies at every position.
+//! rounding. Where pairs are interleaved, cosine and sine stay in FP32. YaRN (Peng et al., 2023) also
+//! multiplies cosine and sine by its magnitude. `llama3` scaling follows Meta's published rule and applies at every position.
 
 use super::rows::for_each_row;
 use crate::descriptor::{Rope, RopeConvention, RopeScaling};
@@ -16,6 +17,8 @@ use crate::units::mutant;
 pub(crate) struct Frequencies {
     convention: RopeConvention,
     inverse: Vec<f32>,
+    /// Factor on cosines and sines.
+    magnitude: f64,
 }
 
 impl Frequencies {
@@ -27,7 +30,7 @@ impl Frequencies {
         let inverse = (0..half)
             .map(|i| {
                 let exponent = 2.0 * i as f64 / rope.rotary_dim as f64;
-                scale(exp64(-exponent * ln_theta) as f32, &rope.scaling)
+                scale(exp64(-exponent * ln_theta) as f32, i, rope)
             })
             .collect();
         let convention = match (mutant!("rope_other_pairs"), rope.convention) {
@@ -35,7 +38,8 @@ impl Frequencies {
             (true, RopeConvention::Interleaved) => RopeConvention::HalfSplit,
             (false, convention) => convention,
         };
-        Frequencies { convention, inverse }
+        let magnitude = rope.scaling.rotary_magnitude();
+        Frequencies { convention, inverse, magnitude }
     }
 
     /// Inverse frequencies, one per pair.
@@ -46,12 +50,14 @@ impl Frequencies {
     /// Cosines and sines of some positions.
     pub(super) fn table(&self, positions: &[usize], round: bool) -> Table {
         let half = self.inverse.len();
+        // Interleaved models rotate in FP32 throughout.
+        let round = round && self.convention == RopeConvention::HalfSplit;
         let mut cos = Vec::with_capacity(positions.len() * half);
         let mut sin = Vec::with_capacity(positions.len() * half);
         for position in positions {
             for inverse in &self.inverse {
                 let (s, c) = sin_cos64(f64::from(*position as f32 * inverse));
-                let (s, c) = (s as f32, c as f32);
+                let (s, c) = ((s * self.magnitude) as f32, (c * self.magnitude) as f32);
                 cos.push(if round { round_bf16(c) } else { c });
                 sin.push(if round { round_bf16(s) } else { s });
             }
@@ -60,8 +66,8 @@ impl Frequencies {
     }
 }
 
-fn scale(inverse: f32, scaling: &RopeScaling) -> f32 {
-    match scaling {
+fn scale(inverse: f32, i: usize, rope: &Rope) -> f32 {
+    match &rope.scaling {
         RopeScaling::None {} => inverse,
         RopeScaling::Llama3 { .. } if mutant!("rope_scaling_ignored") => inverse,
         RopeScaling::Llama3 {
@@ -83,6 +89,22 @@ fn scale(inverse: f32, scaling: &RopeScaling) -> f32 {
                 (1.0 - smooth) * inverse / factor + smooth * inverse
             }
         }
+        RopeScaling::Yarn {
+            factor, beta_fast, beta_slow, original_max_position_tokens, ..
+        } => {
+            // The dimension whose frequency turns `rotations` times within the original context.
+            let dimension = |rotations: f64| {
+                let turns =
+                    *original_max_position_tokens as f64 / (rotations * 2.0 * std::f64::consts::PI);
+                rope.rotary_dim as f64 * ln64(turns) / (2.0 * ln64(rope.theta))
+            };
+            let low = dimension(*beta_fast).floor().max(0.0);
+            let high = dimension(*beta_slow).ceil().min(rope.rotary_dim as f64 - 1.0);
+            let high = if low == high { high + 0.001 } else { high };
+            let ramp = ((i as f32 - low as f32) / (high - low) as f32).clamp(0.0, 1.0);
+            let kept = 1.0 - ramp;
+            inverse / *factor as f32 * (1.0 - kept) + inverse * kept
+        }
     }
 }
 
@@ -95,8 +117,13 @@ pub(super) struct Table {
     sin: Vec<f32>,
 }
 
-/// Rotates the leading dimensions of every head of every row of `x`, in place.
-pub(super) fn rope(x: &mut [f32], heads: usize, head_dim: usize, table: &Table, round: bool) {
+/// Rotates the dimensions from `offset` on of every head of every row of `x`, in place.
+pub(super) fn rope(
+    x: &mut [f32],
+    [heads, head_dim, offset]: [usize; 3],
+    table: &Table,
+    round: bool,
+) {
     let half = table.half;
     for_each_row(x, heads * head_dim, |i, row| {
         let cos = &table.cos[i * half..][..half];
@@ -107,6 +134,7 @@ pub(super) fn rope(x: &mut [f32], heads: usize, head_dim: usize, table: &Table, 
                     RopeConvention::HalfSplit => (j, j + half),
                     RopeConvention::Interleaved => (2 * j, 2 * j + 1),
                 };
+                let (a, b) = (offset + a, offset + b);
                 let (x1, x2) = (head[a], head[b]);
                 let y1 = x1 * cos[j] - x2 * sin[j];
                 let y2 = x2 * cos[j] + x1 * sin[j];

@@ -7,7 +7,7 @@ use super::attention_core::BLOCK_TOKENS;
 use super::fast::{self, PanelPage};
 use super::gdn_state::GdnState;
 use super::lanes::Widen;
-use crate::backend::{CacheSpec, LiveState, Policy, State, StateTensor, TruncateError};
+use crate::backend::{CacheKind, CacheSpec, LiveState, Policy, State, StateTensor, TruncateError};
 use crate::tensor::bf16_bits;
 use crate::units::mutant;
 use std::any::Any;
@@ -70,6 +70,14 @@ impl State for CpuState {
     }
 }
 
+impl CacheSpec {
+    /// Whether `fast` keeps the cache in panels: windows and latents are read by the kernels of
+    /// `reference`.
+    pub(super) fn in_panels(&self) -> bool {
+        self.kind == CacheKind::Full
+    }
+}
+
 /// Keys and values in pages of [`BLOCK_TOKENS`] positions: `[kv_head][token][head_dim]`, BF16 bits under
 /// `reference`, FP32 under `f32`; under `fast` BF16 in panels ([`PanelPage`]).
 #[derive(Clone, Debug)]
@@ -81,11 +89,13 @@ pub(super) enum AttentionCache {
 
 impl AttentionCache {
     /// An empty cache.
-    pub(super) fn new(policy: Policy) -> AttentionCache {
+    pub(super) fn new(policy: Policy, spec: &CacheSpec) -> AttentionCache {
         match policy {
-            Policy::Fast => AttentionCache::Panels(Vec::new()),
+            Policy::Fast if spec.in_panels() => AttentionCache::Panels(Vec::new()),
             Policy::F32 => AttentionCache::F32(Vec::new()),
-            Policy::Reference | Policy::Invariant => AttentionCache::Bf16(Vec::new()),
+            Policy::Fast | Policy::Reference | Policy::Invariant => {
+                AttentionCache::Bf16(Vec::new())
+            }
         }
     }
 
@@ -134,9 +144,9 @@ fn live<E: Widen>(pages: &[Page<E>], keys: bool, len: usize) -> Vec<f64> {
     let mut all = Vec::new();
     for (i, page) in pages.iter().enumerate() {
         let rows = len.saturating_sub(i * BLOCK_TOKENS).min(BLOCK_TOKENS);
-        let side = if keys { &page.k } else { &page.v };
-        for head in side.chunks_exact(BLOCK_TOKENS * page.head_dim) {
-            all.extend(head[..rows * page.head_dim].iter().map(|e| f64::from(e.widen())));
+        let (side, dim) = if keys { (&page.k, page.head_dim) } else { (&page.v, page.value_dim) };
+        for head in side.chunks_exact(BLOCK_TOKENS * dim) {
+            all.extend(head[..rows * dim].iter().map(|e| f64::from(e.widen())));
         }
     }
     all
@@ -158,8 +168,8 @@ fn write<E: Widen + Default>(
     v: &[f32],
     narrow: impl Fn(f32) -> E,
 ) {
-    let width = spec.kv_heads * spec.head_dim;
-    for (row, (k, v)) in k.chunks_exact(width).zip(v.chunks_exact(width)).enumerate() {
+    let widths = [spec.kv_heads * spec.head_dim, spec.kv_heads * spec.value_dim];
+    for (row, (k, v)) in k.chunks_exact(widths[0]).zip(v.chunks_exact(widths[1])).enumerate() {
         let (page, token) = ((position + row) / BLOCK_TOKENS, (position + row) % BLOCK_TOKENS);
         if page == pages.len() {
             pages.push(Page::new(spec));
@@ -169,10 +179,11 @@ fn write<E: Widen + Default>(
             continue;
         }
         let page = &mut pages[page];
-        let head_dim = page.head_dim;
-        let reversed = [false, mutant!("kv_write_heads_reversed")];
-        for ((side, x), reversed) in [(&mut page.k, k), (&mut page.v, v)].into_iter().zip(reversed)
-        {
+        let sides = [
+            (&mut page.k, k, page.head_dim, false),
+            (&mut page.v, v, page.value_dim, mutant!("kv_write_heads_reversed")),
+        ];
+        for (side, x, head_dim, reversed) in sides {
             let side = Arc::make_mut(side);
             for (head, x) in x.chunks_exact(head_dim).enumerate() {
                 let head = if reversed { spec.kv_heads - 1 - head } else { head };
@@ -187,15 +198,21 @@ fn write<E: Widen + Default>(
 #[derive(Clone, Debug)]
 pub(super) struct Page<E> {
     head_dim: usize,
+    value_dim: usize,
     k: Arc<Vec<E>>,
     v: Arc<Vec<E>>,
 }
 
 impl<E: Widen + Default> Page<E> {
     fn new(spec: &CacheSpec) -> Page<E> {
-        let len = spec.kv_heads * BLOCK_TOKENS * spec.head_dim;
-        let empty = || Arc::new(vec![E::default(); len]);
-        Page { head_dim: spec.head_dim, k: empty(), v: empty() }
+        let tokens = spec.kv_heads * BLOCK_TOKENS;
+        let empty = |dim: usize| Arc::new(vec![E::default(); tokens * dim]);
+        Page {
+            head_dim: spec.head_dim,
+            value_dim: spec.value_dim,
+            k: empty(spec.head_dim),
+            v: empty(spec.value_dim),
+        }
     }
 }
 
@@ -206,9 +223,9 @@ impl<E> Page<E> {
         &self.k[kv_head * len..][..len]
     }
 
-    /// Values of one head, `[token][head_dim]`.
+    /// Values of one head, `[token][value_dim]`.
     pub(super) fn values(&self, kv_head: usize) -> &[E] {
-        let len = BLOCK_TOKENS * self.head_dim;
+        let len = BLOCK_TOKENS * self.value_dim;
         &self.v[kv_head * len..][..len]
     }
 

@@ -1,7 +1,7 @@
 //! Which shapes each region supports: checked once, when a plan is bound to weights.
 
 use super::gdn_core::{MAX_KEY_DIM, MAX_VALUE_DIM};
-use crate::backend::{Buf, GdnSpec, NormWeight, OpKind, Plan, WeightRef};
+use crate::backend::{Buf, CacheKind, GdnSpec, NormWeight, OpKind, Plan, WeightRef};
 use crate::tensor::{Storage, Weight};
 use std::collections::HashMap;
 
@@ -48,12 +48,12 @@ impl Checker<'_> {
                 self.is(q, heads * head_dim)?;
                 self.is(gate, heads * head_dim)
             }
-            OpKind::Rope { x, heads, head_dim } => {
+            OpKind::Rope { x, heads, head_dim, offset } => {
                 self.is(x, heads * head_dim)?;
                 let rope = self.plan.rope.as_ref().ok_or("the plan has no rotary embedding")?;
-                if rope.rotary_dim > head_dim || !rope.rotary_dim.is_multiple_of(2) {
+                if offset + rope.rotary_dim > head_dim || !rope.rotary_dim.is_multiple_of(2) {
                     return Err(format!(
-                        "rotary_dim {} must be even and at most head_dim {head_dim}",
+                        "rotary_dim {} must be even and fit a head of {head_dim} from {offset} on",
                         rope.rotary_dim
                     ));
                 }
@@ -62,10 +62,32 @@ impl Checker<'_> {
             OpKind::KvWrite { k, v, slot } => {
                 let spec = self.plan.attention_slots[slot];
                 self.is(k, spec.kv_heads * spec.head_dim)?;
-                self.is(v, spec.kv_heads * spec.head_dim)
+                self.is(v, spec.kv_heads * spec.value_dim)
+            }
+            OpKind::BiasAdd { x, bias } => self.columns(bias, self.width(x)).map(|_| ()),
+            OpKind::MlaLatentNorm { x, norm, latent, rope_key } => {
+                self.is(x, self.width(latent) + self.width(rope_key))?;
+                self.norm(norm, self.width(latent))
+            }
+            OpKind::MlaAttention { q, slot, heads, nope, kv_b, out, .. } => {
+                let spec = self.plan.attention_slots[slot];
+                self.is(q, heads * (nope + spec.head_dim))?;
+                let weight = self.columns(kv_b, spec.value_dim)?;
+                let value = self.width(out) / heads.max(1);
+                self.is(out, heads * value)?;
+                if weight.rows != heads * (nope + value) || value == 0 || spec.kv_heads != 1 {
+                    return Err(format!(
+                        "weight `{}` has {} rows, {heads} × ({nope} + {value}) expected",
+                        kv_b.role, weight.rows
+                    ));
+                }
+                Ok(())
             }
             OpKind::AttentionCore { q, slot, heads, out } => {
                 let spec = self.plan.attention_slots[slot];
+                if spec.kind == CacheKind::Window(0) || spec.value_dim != spec.head_dim {
+                    return Err(format!("a cache of {spec:?}"));
+                }
                 groups("query", heads, "key-value", spec.kv_heads)?;
                 self.is(q, heads * spec.head_dim)?;
                 self.is(out, heads * spec.head_dim)
@@ -107,6 +129,55 @@ impl Checker<'_> {
                     return Err(format!("rows of {} in heads of {}", self.width(x), weight.cols));
                 }
                 Ok(())
+            }
+            OpKind::MoeRouter { logits, router, index, weights } => {
+                self.same(index, weights)?;
+                let (experts, k) = (self.width(logits), self.width(index));
+                let groups = router.groups;
+                if groups == 0 || !experts.is_multiple_of(groups) || router.groups_kept > groups {
+                    return Err(format!(
+                        "{experts} experts in {groups} groups, of which {} are kept",
+                        router.groups_kept
+                    ));
+                }
+                if k == 0 || k > experts / groups * router.groups_kept {
+                    return Err(format!("a choice of {k} among {experts} experts"));
+                }
+                Ok(())
+            }
+            OpKind::MoePermute { x, index, out, .. } => {
+                self.is(out, self.width(index) * self.width(x))
+            }
+            OpKind::MoeExperts { x, index, experts, gate, up, down, inner, out } => {
+                let k = self.width(index).max(1);
+                let hidden = self.width(x) / k;
+                self.same(x, out)?;
+                let inner_width = self.width(inner[0]) / k;
+                for buf in inner {
+                    self.is(buf, k * inner_width)?;
+                }
+                for (weight, cols, rows) in [
+                    (gate, hidden, inner_width),
+                    (up, hidden, inner_width),
+                    (down, inner_width, hidden),
+                ] {
+                    let found = self.columns(weight, cols)?;
+                    if found.rows != experts * rows {
+                        return Err(format!(
+                            "weight `{}` has {} rows, {experts} × {rows} expected",
+                            weight.role, found.rows
+                        ));
+                    }
+                }
+                Ok(())
+            }
+            OpKind::MoeCombine { x, index, weights, out, .. } => {
+                self.same(index, weights)?;
+                self.is(x, self.width(index) * self.width(out))
+            }
+            OpKind::MoeShared { x, shared, gate } => {
+                self.same(x, shared)?;
+                gate.map_or(Ok(()), |gate| self.is(gate, 1))
             }
             OpKind::SiluMul { gate, up, out } => {
                 self.same(gate, up)?;

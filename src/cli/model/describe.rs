@@ -3,7 +3,7 @@
 use crate::cli::model_args::DescriptorArgs;
 use crate::cli::table::{bytes, columns, grouped};
 use crate::cli::{Console, Failure};
-use crate::descriptor::{Descriptor, Mixer, OutputGate, Role, RopeScaling};
+use crate::descriptor::{Descriptor, Mixer, OutputGate, Role, Rope, RopeScaling};
 use crate::units::Exit;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -83,15 +83,19 @@ fn as_text(d: &Descriptor) -> String {
         };
         let heads = format!("{} query, {} kv heads × {}", a.query_heads, a.kv_heads, a.head_dim);
         facts.push(row(&["attention", &format!("{heads}{norm}{gate}")]));
-        let scaling = match &a.rope.scaling {
-            RopeScaling::None {} => String::new(),
-            scaling => format!(", {} scaling", scaling.as_str()),
-        };
-        let rope = format!(
-            "{}, theta {}, {} of {} dimensions{scaling}",
-            a.rope.convention, a.rope.theta, a.rope.rotary_dim, a.head_dim
+        if let Some(window) = a.window {
+            facts.push(row(&["window", &format!("{window} tokens")]));
+        }
+        facts.push(rope_row(&a.rope, a.head_dim));
+    }
+    if let Some(m) = &d.mla {
+        let rank = m.query_rank.map_or(String::new(), |r| format!(", query rank {r}"));
+        let text = format!(
+            "{} heads × ({} + {} rope), values {}, latent {}{rank}",
+            m.heads, m.nope_dim, m.rope.rotary_dim, m.value_dim, m.latent_dim
         );
-        facts.push(row(&["rope", &rope]));
+        facts.push(row(&["latent attention", &text]));
+        facts.push(rope_row(&m.rope, m.rope.rotary_dim));
     }
     if let Some(g) = &d.gdn {
         let gdn = format!(
@@ -102,6 +106,18 @@ fn as_text(d: &Descriptor) -> String {
     }
     if let Some(width) = d.intermediate {
         facts.push(row(&["feed-forward", &format!("dense, {width}")]));
+    }
+    if let Some(m) = &d.moe {
+        let shared = m.shared.map_or(String::new(), |s| format!(", shared {}", s.intermediate));
+        let groups = match (m.router.groups, m.router.groups_kept) {
+            (1, _) => String::new(),
+            (groups, kept) => format!(" in the best {kept} of {groups} groups"),
+        };
+        let text = format!(
+            "{} × {}, {} per token{groups}{shared}",
+            m.experts, m.intermediate, m.experts_per_token
+        );
+        facts.push(row(&["experts", &text]));
     }
     let ends: Vec<String> = d.end_tokens.iter().map(u32::to_string).collect();
     facts
@@ -118,9 +134,21 @@ fn as_text(d: &Descriptor) -> String {
     format!("{}\n{}", columns(&facts, &[]), columns(&roles, &[1, 3]))
 }
 
+fn rope_row(rope: &Rope, head_dim: usize) -> Vec<String> {
+    let scaling = match &rope.scaling {
+        RopeScaling::None {} => String::new(),
+        scaling => format!(", {} scaling", scaling.as_str()),
+    };
+    let text = format!(
+        "{}, theta {}, {} of {head_dim} dimensions{scaling}",
+        rope.convention, rope.theta, rope.rotary_dim
+    );
+    vec!["rope".to_owned(), text]
+}
+
 /// `64: 48 gdn, 16 full_attention`.
 fn layers(d: &Descriptor) -> String {
-    let kinds: Vec<String> = [Mixer::Gdn, Mixer::FullAttention]
+    let kinds: Vec<String> = [Mixer::Gdn, Mixer::FullAttention, Mixer::Mla]
         .into_iter()
         .filter(|mixer| d.layers_with(*mixer) > 0)
         .map(|mixer| format!("{} {mixer}", d.layers_with(mixer)))

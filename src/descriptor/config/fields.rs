@@ -175,6 +175,18 @@ impl<'a> Fields<'a> {
         self.optional_real(key)?.ok_or_else(|| self.missing(key, "a positive number"))
     }
 
+    /// A finite real that is not negative, or `None` if absent.
+    pub(in crate::descriptor) fn optional_magnitude(
+        &self,
+        key: &'static str,
+    ) -> Result<Option<f64>> {
+        let Some(node) = self.get(key) else { return Ok(None) };
+        node.as_f64()
+            .filter(|r| *r >= 0.0)
+            .map(Some)
+            .ok_or_else(|| self.expected(key, node, "a number from 0 on"))
+    }
+
     /// A text, or `None` if absent.
     pub(in crate::descriptor) fn optional_text(
         &self,

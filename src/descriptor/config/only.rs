@@ -11,6 +11,8 @@ pub(in crate::descriptor) enum Only {
     /// One of these texts.
     Text(&'static [&'static str]),
     EmptyList,
+    /// This number.
+    Count(u64),
     /// Nothing but null.
     Absent,
 }
@@ -26,6 +28,7 @@ impl Only {
         let accepted = match self {
             Only::Flag(flag) => node.as_bool() == Some(flag),
             Only::Text(texts) => node.as_str().is_some_and(|t| texts.contains(&t)),
+            Only::Count(count) => node.as_u64() == Some(count),
             Only::EmptyList => matches!(&node.value, JsonValue::List(items) if items.is_empty()),
             Only::Absent => false,
         };
@@ -37,6 +40,7 @@ impl Only {
             Only::Text(texts) => {
                 texts.iter().map(|t| format!("\"{t}\"")).collect::<Vec<_>>().join(" or ")
             }
+            Only::Count(count) => count.to_string(),
             Only::EmptyList => "[]".to_owned(),
             Only::Absent => "null".to_owned(),
         };

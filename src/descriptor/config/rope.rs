@@ -1,6 +1,6 @@
 //! Rotary embeddings in both dialects: `rope_theta` + `rope_scaling`, and `rope_parameters`.
 
-use super::{Fields, agreed};
+use super::{Fields, Only, agreed};
 use crate::descriptor::{Refusal, Rope, RopeConvention, RopeScaling};
 
 /// What a family allows of rope.
@@ -143,8 +143,40 @@ fn read_scaling(
                 original_max_position_tokens: original.count_up_to(original_key, 1 << 31)?,
             })
         }
+        "yarn" => read_yarn(objects),
         other => Err(fields.refuse(key, format!("scaling {other:?} is not implemented"))),
     }
+}
+
+/// YaRN. Without both magnitudes cosines and sines are scaled by 0.1·ln(factor) + 1, as if `mscale`
+/// were 1 and `mscale_all_dim` 0.
+fn read_yarn(objects: &[&Fields<'_>]) -> Result<RopeScaling, Box<Refusal>> {
+    let at = |key: &'static str| scaling_field(objects, key);
+    let (fields, key) = at("attention_factor")?;
+    Only::Absent.check(fields, key)?;
+    let (fields, key) = at("truncate")?;
+    Only::Flag(true).check(fields, key)?;
+    let (fields, key) = at("factor")?;
+    let factor = fields.real(key)?;
+    let optional = |key: &'static str| at(key).map(|(f, key)| f.optional_real(key))?;
+    let magnitude = |key: &'static str| at(key).map(|(f, key)| f.optional_magnitude(key))?;
+    let (mscale, mscale_all_dim) = match (magnitude("mscale")?, magnitude("mscale_all_dim")?) {
+        (Some(mscale), Some(all)) if mscale > 0.0 && all > 0.0 => (mscale, all),
+        (_, Some(all)) if all > 0.0 => {
+            let (fields, key) = at("mscale")?;
+            return Err(fields.missing(key, "a positive number, because `mscale_all_dim` is given"));
+        }
+        _ => (1.0, 0.0),
+    };
+    let (original, original_key) = at("original_max_position_embeddings")?;
+    Ok(RopeScaling::Yarn {
+        factor,
+        beta_fast: optional("beta_fast")?.unwrap_or(32.0),
+        beta_slow: optional("beta_slow")?.unwrap_or(1.0),
+        mscale,
+        mscale_all_dim,
+        original_max_position_tokens: original.count_up_to(original_key, 1 << 31)?,
+    })
 }
 
 /// Where a scaling field stands; the first object if nowhere, so that it is reported missing there.

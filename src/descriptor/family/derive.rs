@@ -4,13 +4,13 @@ use super::TensorIndex;
 use super::dimensions::read_dimensions;
 use super::end_tokens::read_end_tokens;
 use super::identify::{check_layout, family_of};
-use super::limits::{ONLY_EVERYWHERE, check_dtype, check_window};
+use super::limits::{ONLY_EVERYWHERE, check_dtype};
 use super::table::Family;
-use super::tensors::tensor_name;
+use super::tensors::views;
 use super::tie::read_tie;
-use crate::descriptor::config::{Fields, IGNORED_EVERYWHERE};
+use crate::descriptor::config::{Fields, IGNORED_EVERYWHERE, Only};
 use crate::descriptor::roles::logical_roles;
-use crate::descriptor::{Descriptor, Refusal, Role, RoleName, RowPattern, Scope, View};
+use crate::descriptor::{Descriptor, Refusal, Role, RoleName};
 use crate::units::parse_json;
 
 type Result<T> = std::result::Result<T, Box<Refusal>>;
@@ -59,13 +59,13 @@ pub(in crate::descriptor) fn derive(files: &ConfigFiles<'_>) -> Result<Descripto
     let text = inner.as_ref().unwrap_or(&outer);
     check_layout(family, layout, &outer, inner.as_ref())?;
     check_dtype(&outer, text)?;
-    for (key, only) in ONLY_EVERYWHERE.iter().chain(family.only) {
+    let known = |(key, _): &&(&'static str, Only)| !family.ignored.contains(key);
+    for (key, only) in ONLY_EVERYWHERE.iter().filter(known).chain(family.only) {
         only.check(text, key)?;
         if inner.is_some() {
             only.check(&outer, key)?;
         }
     }
-    check_window(text)?;
 
     let mut descriptor = read_dimensions(family, text)?;
     descriptor.end_tokens = read_end_tokens(&outer, text, files, descriptor.vocab)?;
@@ -82,7 +82,7 @@ pub(in crate::descriptor) fn derive(files: &ConfigFiles<'_>) -> Result<Descripto
         text.finish(&[IGNORED_EVERYWHERE, family.ignored])?;
     }
 
-    descriptor.roles = place_roles(family, prefix, tied, &descriptor);
+    descriptor.roles = place_roles(family, prefix, tied, &descriptor, files.tensors);
     descriptor.validate().map_err(|e| Refusal::of_file(file, e.to_string()))?;
     if let Some(index) = files.tensors {
         index.check(&descriptor)?;
@@ -90,24 +90,31 @@ pub(in crate::descriptor) fn derive(files: &ConfigFiles<'_>) -> Result<Descripto
     Ok(descriptor)
 }
 
-fn place_roles(family: &Family, prefix: &str, tied: bool, d: &Descriptor) -> Vec<Role> {
+fn place_roles(
+    family: &Family,
+    prefix: &str,
+    tied: bool,
+    d: &Descriptor,
+    tensors: Option<&TensorIndex>,
+) -> Vec<Role> {
     let evaluate = |term: &&str| d.evaluate(term).unwrap_or_default();
     logical_roles(d)
         .into_iter()
         .map(|role| {
-            let in_layer = role.scope != Scope::Model;
             let tied_to = (tied && role.name == RoleName::LmHead).then_some(RoleName::Embed);
-            let tensor = tensor_name(family, prefix, role.name, in_layer);
-            let view = View { tensor, rows: RowPattern::All };
-            Role {
+            let mut placed = Role {
                 name: role.name,
                 scope: role.scope,
                 shape: role.shape_terms.iter().map(evaluate).collect(),
                 shape_terms: role.shape_terms.iter().map(|t| (*t).to_owned()).collect(),
-                views: if tied_to.is_some() { Vec::new() } else { vec![view] },
+                views: Vec::new(),
                 shard: role.shard,
                 tied_to,
+            };
+            if tied_to.is_none() {
+                views(family, prefix, d, tensors, &mut placed);
             }
+            placed
         })
         .collect()
 }

@@ -1,9 +1,11 @@
 //! Dimensions and layer kinds.
 
 use super::derive::LAYER_LIMIT;
-use super::table::{Family, HeadDim, Mixers};
+use super::experts::read_ffns;
+use super::limits::read_window;
+use super::table::{Family, HeadDim, Latent, Mixers};
 use crate::descriptor::config::{Fields, read_rope};
-use crate::descriptor::{Attention, Descriptor, Ffn, GatedDeltaNet, Mixer, Refusal};
+use crate::descriptor::{Attention, Descriptor, Ffn, GatedDeltaNet, Mixer, Mla, Refusal};
 use crate::units::JsonNode;
 
 type Result<T> = std::result::Result<T, Box<Refusal>>;
@@ -12,6 +14,44 @@ type Result<T> = std::result::Result<T, Box<Refusal>>;
 pub(super) fn read_dimensions(family: &Family, text: &Fields<'_>) -> Result<Descriptor> {
     let hidden = text.count("hidden_size")?;
     let layers = text.count_up_to("num_hidden_layers", LAYER_LIMIT)?;
+    let window = read_window(family, text)?;
+    let (layer_mixers, gdn) = read_mixers(family, text, layers)?;
+    let (attention, mla) = match &family.mixers {
+        Mixers::Latent(keys) => (None, Some(read_mla(keys, family, text)?)),
+        _ => (Some(read_attention(family, text, hidden, window)?), None),
+    };
+    let (layer_ffns, moe) = read_ffns(family.experts.as_ref(), text, layers)?;
+    let intermediate = match layer_ffns.contains(&Ffn::Dense) {
+        true => Some(text.count("intermediate_size")?),
+        // What nobody reads may still be given.
+        false => text.optional_count("intermediate_size")?.and(None),
+    };
+    let attends = layer_mixers.contains(&Mixer::FullAttention);
+    Ok(Descriptor {
+        family: family.name.to_owned(),
+        hidden,
+        vocab: text.count("vocab_size")?,
+        max_position_tokens: text.count_up_to("max_position_embeddings", 1 << 31)?,
+        gdn: gdn.filter(|_| layer_mixers.contains(&Mixer::Gdn)),
+        attention: attention.filter(|_| attends),
+        mla,
+        layer_mixers,
+        layer_ffns,
+        norm_style: family.norm_style,
+        norm_epsilon: text.real("rms_norm_eps")?,
+        intermediate,
+        moe,
+        end_tokens: Vec::new(),
+        roles: Vec::new(),
+    })
+}
+
+fn read_attention(
+    family: &Family,
+    text: &Fields<'_>,
+    hidden: usize,
+    window: Option<usize>,
+) -> Result<Attention> {
     let query_heads = text.count("num_attention_heads")?;
     let kv_heads = text.optional_count("num_key_value_heads")?.unwrap_or(query_heads);
     if !query_heads.is_multiple_of(kv_heads) {
@@ -35,30 +75,39 @@ pub(super) fn read_dimensions(family: &Family, text: &Fields<'_>) -> Result<Desc
             return Err(text.refuse("head_dim", problem));
         }
     };
-    let (layer_mixers, gdn) = read_mixers(family, text, layers)?;
-    let attention = Attention {
+    Ok(Attention {
         query_heads,
         kv_heads,
         head_dim,
         qk_norm: family.qk_norm,
+        qkv_bias: family.qkv_bias,
         output_gate: family.output_gate,
+        window,
         rope: read_rope(text, &family.rope, head_dim)?,
+    })
+}
+
+fn read_mla(keys: &Latent, family: &Family, text: &Fields<'_>) -> Result<Mla> {
+    let heads = text.count("num_attention_heads")?;
+    let agrees = |key: &'static str, value: usize| match text.optional_count(key)? {
+        Some(found) if found != value => {
+            Err(text.refuse(key, format!("expected {value}, found {found}")))
+        }
+        _ => Ok(()),
     };
-    let attends = layer_mixers.contains(&Mixer::FullAttention);
-    Ok(Descriptor {
-        family: family.name.to_owned(),
-        hidden,
-        vocab: text.count("vocab_size")?,
-        max_position_tokens: text.count_up_to("max_position_embeddings", 1 << 31)?,
-        gdn: gdn.filter(|_| layer_mixers.contains(&Mixer::Gdn)),
-        attention: attends.then_some(attention),
-        layer_mixers,
-        layer_ffns: vec![Ffn::Dense; layers],
-        norm_style: family.norm_style,
-        norm_epsilon: text.real("rms_norm_eps")?,
-        intermediate: Some(text.count("intermediate_size")?),
-        end_tokens: Vec::new(),
-        roles: Vec::new(),
+    let rope_dim = text.count(keys.rope)?;
+    let nope_dim = text.count(keys.nope)?;
+    // Every head has keys of its own, expanded from the latent.
+    agrees("num_key_value_heads", heads)?;
+    agrees("head_dim", rope_dim)?;
+    agrees("qk_head_dim", nope_dim + rope_dim)?;
+    Ok(Mla {
+        heads,
+        query_rank: text.optional_count(keys.query_rank)?,
+        latent_dim: text.count(keys.latent)?,
+        nope_dim,
+        value_dim: text.count(keys.value)?,
+        rope: read_rope(text, &family.rope, rope_dim)?,
     })
 }
 
@@ -69,6 +118,9 @@ fn read_mixers(
     layers: usize,
 ) -> Result<(Vec<Mixer>, Option<GatedDeltaNet>)> {
     const TYPES: &str = "layer_types";
+    if matches!(family.mixers, Mixers::Latent(_)) {
+        return Ok((vec![Mixer::Mla; layers], None));
+    }
     let listed = text.optional_list(TYPES)?;
     if let Some(items) = listed
         && items.len() != layers

@@ -1,5 +1,6 @@
 //! What the engine implements one value of, whatever the family.
 
+use super::table::{Family, Window};
 use crate::descriptor::Refusal;
 use crate::descriptor::config::{Fields, Only, agreed};
 
@@ -25,16 +26,27 @@ pub(super) fn check_dtype(outer: &Fields<'_>, text: &Fields<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A sliding window is active unless it is null or `use_sliding_window` switches it off.
-pub(super) fn check_window(text: &Fields<'_>) -> Result<()> {
+/// The sliding window: active unless it is null or `use_sliding_window` switches it off.
+pub(super) fn read_window(family: &Family, text: &Fields<'_>) -> Result<Option<usize>> {
+    const KEY: &str = "sliding_window";
     let used = text.optional_flag("use_sliding_window")?;
-    match (text.get("sliding_window"), used) {
+    if let Window::Every { absent } = family.window {
+        if used == Some(false) {
+            return Ok(text.optional_count(KEY)?.and(None));
+        }
+        return match text.present(KEY) {
+            Ok(node) if node.is_null() => Ok(None),
+            Ok(_) => text.optional_count(KEY),
+            Err(_) => Ok(absent),
+        };
+    }
+    match (text.get(KEY), used) {
         (Some(node), None | Some(true)) => {
-            Err(text.expected("sliding_window", node, "null: a window is not implemented"))
+            Err(text.expected(KEY, node, "null: a window is not implemented"))
         }
         (None, Some(true)) => {
             Err(text.refuse("use_sliding_window", "expected false: not implemented".into()))
         }
-        _ => Ok(()),
+        _ => Ok(None),
     }
 }

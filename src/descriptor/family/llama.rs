@@ -1,6 +1,6 @@
 //! Llama and what shares its layout (SmolLM2, TinyLlama, …).
 
-use super::{Family, HeadDim, Layout, Mixers};
+use super::{Family, HeadDim, Layout, Mixers, Window};
 use crate::descriptor::config::{Only, PartialRotary, RopeRule};
 use crate::descriptor::{NormStyle, OutputGate, RopeConvention};
 
@@ -15,6 +15,7 @@ pub(super) const LLAMA: Family = Family {
     }],
     norm_style: NormStyle::Plain,
     qk_norm: false,
+    qkv_bias: false,
     output_gate: OutputGate::None,
     head_dim: HeadDim::HiddenOverHeads,
     rope: RopeRule {
@@ -25,6 +26,8 @@ pub(super) const LLAMA: Family = Family {
         ignored: &[],
     },
     mixers: Mixers::FullAttention,
+    window: Window::None,
+    experts: None,
     default_tied: false,
     only: &[("mlp_bias", Only::Flag(false)), ("rope_interleaved", Only::Flag(false))],
     ignored: &[],

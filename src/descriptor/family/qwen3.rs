@@ -1,6 +1,6 @@
 //! Qwen3, dense: Llama's layers with a norm of every query and key head.
 
-use super::{Family, HeadDim, Layout, Mixers};
+use super::{Family, HeadDim, Layout, Mixers, Window};
 use crate::descriptor::config::{PartialRotary, RopeRule};
 use crate::descriptor::{NormStyle, OutputGate, RopeConvention};
 
@@ -15,6 +15,7 @@ pub(super) const QWEN3: Family = Family {
     }],
     norm_style: NormStyle::Plain,
     qk_norm: true,
+    qkv_bias: false,
     output_gate: OutputGate::None,
     // Not hidden / heads: 2560 / 32 would be 80 in the 4B model, whose heads have 128.
     head_dim: HeadDim::Default(128),
@@ -22,10 +23,12 @@ pub(super) const QWEN3: Family = Family {
         convention: RopeConvention::HalfSplit,
         default_theta: Some(10_000.0),
         partial: PartialRotary::Never,
-        scalings: &[],
+        scalings: &["yarn"],
         ignored: &[],
     },
     mixers: Mixers::FullAttention,
+    window: Window::None,
+    experts: None,
     default_tied: false,
     only: &[],
     ignored: &[],

@@ -1,6 +1,6 @@
 //! Qwen3.5, 3.6 and 3.8 dense hybrids: gated delta net layers with gated full attention between.
 
-use super::{Family, Gdn, HeadDim, Layout, Mixers};
+use super::{Family, HeadDim, LINEAR_ATTENTION, Layout, Mixers, Window};
 use crate::descriptor::config::{Only, PartialRotary, RopeRule};
 use crate::descriptor::{NormStyle, OutputGate, RopeConvention};
 
@@ -31,6 +31,7 @@ pub(super) const QWEN3_5: Family = Family {
     ],
     norm_style: NormStyle::OnePlus,
     qk_norm: true,
+    qkv_bias: false,
     output_gate: OutputGate::Sigmoid,
     head_dim: HeadDim::Required,
     rope: RopeRule {
@@ -41,13 +42,9 @@ pub(super) const QWEN3_5: Family = Family {
         // Sections of positions for images and video; with text all three are the same.
         ignored: &["mrope_interleaved", "mrope_section"],
     },
-    mixers: Mixers::Hybrid(Gdn {
-        key_heads: "linear_num_key_heads",
-        value_heads: "linear_num_value_heads",
-        key_dim: "linear_key_head_dim",
-        value_dim: "linear_value_head_dim",
-        conv_width: "linear_conv_kernel_dim",
-    }),
+    mixers: Mixers::Hybrid(LINEAR_ATTENTION),
+    window: Window::None,
+    experts: None,
     default_tied: false,
     only: &[
         ("attn_output_gate", Only::Flag(true)),

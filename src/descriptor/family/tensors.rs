@@ -1,7 +1,7 @@
 //! Tensor names: where the roles of a checkpoint lie, and whether they are there.
 
 use super::Family;
-use crate::descriptor::{Descriptor, Refusal, RoleName, Scope};
+use crate::descriptor::{Descriptor, Refusal, Role, RoleName, RowPattern, Scope, View};
 use crate::units::nearest;
 use std::collections::BTreeSet;
 
@@ -37,7 +37,7 @@ impl TensorIndex {
         &self,
         candidates: &'static [&'static str],
     ) -> Result<&'static str, Box<Refusal>> {
-        let embed = usual_name(RoleName::Embed);
+        let embed = EMBED;
         let found: Vec<&'static str> = candidates
             .iter()
             .copied()
@@ -67,13 +67,8 @@ impl TensorIndex {
     pub fn check(&self, descriptor: &Descriptor) -> Result<(), Box<Refusal>> {
         let mut needed = BTreeSet::new();
         for role in &descriptor.roles {
-            for view in &role.views {
-                match &role.scope {
-                    Scope::Model => _ = needed.insert(view.tensor.clone()),
-                    Scope::Layers(layers) => {
-                        needed.extend(layers.iter().map(|l| view.tensor_of(*l)))
-                    }
-                }
+            for layer in role.instances() {
+                needed.extend(role.tensors(layer).into_iter().map(|(name, _)| name));
             }
         }
         if let Some(missing) = needed.iter().find(|n| !self.names.contains(*n)) {
@@ -95,44 +90,143 @@ impl TensorIndex {
     }
 }
 
-pub(super) const HEAD: &str = "lm_head.weight";
+const HEAD: &str = "lm_head.weight";
+const EMBED: &str = "embed_tokens.weight";
 
-/// The template of a role's tensor name, the prefix included.
-pub(super) fn tensor_name(family: &Family, prefix: &str, role: RoleName, in_layer: bool) -> String {
-    let own = family.tensors.iter().find(|(r, _)| *r == role).map(|(_, name)| *name);
-    let name = own.unwrap_or_else(|| usual_name(role));
-    match (role, in_layer) {
-        (RoleName::LmHead, _) => name.to_owned(),
-        (_, true) => format!("{prefix}layers.{{layer}}.{name}"),
-        (_, false) => format!("{prefix}{name}"),
-    }
+/// Rows of a stored tensor: its name behind the prefix (and, in layers, `layers.{layer}.`), and
+/// which rows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stored {
+    name: &'static str,
+    rows: Rows,
 }
 
-/// The names that most families use.
-fn usual_name(role: RoleName) -> &'static str {
-    match role {
-        RoleName::Embed => "embed_tokens.weight",
-        RoleName::LmHead => HEAD,
-        RoleName::FinalNorm => "norm.weight",
-        RoleName::InputNorm => "input_layernorm.weight",
-        RoleName::PostNorm => "post_attention_layernorm.weight",
-        RoleName::AttnQ => "self_attn.q_proj.weight",
-        RoleName::AttnK => "self_attn.k_proj.weight",
-        RoleName::AttnV => "self_attn.v_proj.weight",
-        RoleName::AttnO => "self_attn.o_proj.weight",
-        RoleName::AttnQNorm => "self_attn.q_norm.weight",
-        RoleName::AttnKNorm => "self_attn.k_norm.weight",
-        RoleName::GdnQkv => "linear_attn.in_proj_qkv.weight",
-        RoleName::GdnZ => "linear_attn.in_proj_z.weight",
-        RoleName::GdnA => "linear_attn.in_proj_a.weight",
-        RoleName::GdnB => "linear_attn.in_proj_b.weight",
-        RoleName::GdnConv => "linear_attn.conv1d.weight",
-        RoleName::GdnDtBias => "linear_attn.dt_bias",
-        RoleName::GdnALog => "linear_attn.A_log",
-        RoleName::GdnNorm => "linear_attn.norm.weight",
-        RoleName::GdnOut => "linear_attn.out_proj.weight",
-        RoleName::MlpGate => "mlp.gate_proj.weight",
-        RoleName::MlpUp => "mlp.up_proj.weight",
-        RoleName::MlpDown => "mlp.down_proj.weight",
+/// Which rows of a tensor, in terms of the dimensions.
+#[derive(Clone, Copy, Debug)]
+enum Rows {
+    All,
+    Blocks { start: &'static str, block: &'static str, stride: &'static str, count: &'static str },
+}
+
+/// A whole tensor.
+pub(super) const fn all(name: &'static str) -> Stored {
+    Stored { name, rows: Rows::All }
+}
+
+/// `count` blocks of `block` rows, the first at `start`, `stride` apart.
+pub(super) const fn blocks(
+    name: &'static str,
+    start: &'static str,
+    block: &'static str,
+    stride: &'static str,
+    count: &'static str,
+) -> Stored {
+    Stored { name, rows: Rows::Blocks { start, block, stride, count } }
+}
+
+/// Places a role: in the first place known to its family, or else usual, whose tensors the
+/// checkpoint has; without a checkpoint in the first.
+pub(super) fn views(
+    family: &Family,
+    prefix: &str,
+    d: &Descriptor,
+    tensors: Option<&TensorIndex>,
+    role: &mut Role,
+) {
+    let known = family.tensors.iter().chain(USUAL).filter(|(name, _)| *name == role.name);
+    let mut first = None;
+    for (_, stored) in known {
+        role.views = stored.iter().map(|s| view(*s, prefix, d, role)).collect();
+        let there = |index: &TensorIndex| {
+            let layer = role.instances().into_iter().next().flatten();
+            role.tensors(layer).iter().all(|(name, _)| index.names.contains(name))
+        };
+        if tensors.is_none_or(there) {
+            return;
+        }
+        first.get_or_insert_with(|| role.views.clone());
     }
+    role.views = first.unwrap_or_default();
+}
+
+fn view(stored: Stored, prefix: &str, d: &Descriptor, role: &Role) -> View {
+    let tensor = match (role.name, &role.scope) {
+        (RoleName::LmHead, _) => stored.name.to_owned(),
+        (_, Scope::Layers(_)) => format!("{prefix}layers.{{layer}}.{}", stored.name),
+        (_, Scope::Model) => format!("{prefix}{}", stored.name),
+    };
+    let value = |term| d.evaluate(term).unwrap_or_default();
+    let rows = match stored.rows {
+        Rows::All => RowPattern::All,
+        Rows::Blocks { start, block, stride, count } => RowPattern::Blocks {
+            start: value(start),
+            block: value(block),
+            stride: value(stride),
+            count: value(count),
+        },
+    };
+    View { tensor, rows }
+}
+
+const FUSED_EXPERTS: &str = "mlp.experts.gate_up_proj";
+
+/// The places that most families use.
+const USUAL: &[(RoleName, &[Stored])] = &[
+    (RoleName::Embed, &[all(EMBED)]),
+    (RoleName::LmHead, &[all(HEAD)]),
+    (RoleName::FinalNorm, &[all("norm.weight")]),
+    (RoleName::InputNorm, &[all("input_layernorm.weight")]),
+    (RoleName::PostNorm, &[all("post_attention_layernorm.weight")]),
+    (RoleName::AttnQ, &[all("self_attn.q_proj.weight")]),
+    (RoleName::AttnK, &[all("self_attn.k_proj.weight")]),
+    (RoleName::AttnV, &[all("self_attn.v_proj.weight")]),
+    (RoleName::AttnO, &[all("self_attn.o_proj.weight")]),
+    (RoleName::AttnQNorm, &[all("self_attn.q_norm.weight")]),
+    (RoleName::AttnKNorm, &[all("self_attn.k_norm.weight")]),
+    (RoleName::AttnQBias, &[all("self_attn.q_proj.bias")]),
+    (RoleName::AttnKBias, &[all("self_attn.k_proj.bias")]),
+    (RoleName::AttnVBias, &[all("self_attn.v_proj.bias")]),
+    (RoleName::MlaQ, &[all("self_attn.q_proj.weight")]),
+    (RoleName::MlaQA, &[all("self_attn.q_a_proj.weight")]),
+    (RoleName::MlaQANorm, &[all("self_attn.q_a_layernorm.weight")]),
+    (RoleName::MlaQB, &[all("self_attn.q_b_proj.weight")]),
+    (RoleName::MlaKvA, &[all("self_attn.kv_a_proj_with_mqa.weight")]),
+    (RoleName::MlaKvANorm, &[all("self_attn.kv_a_layernorm.weight")]),
+    (RoleName::MlaKvB, &[all("self_attn.kv_b_proj.weight")]),
+    (RoleName::MlaO, &[all("self_attn.o_proj.weight")]),
+    (RoleName::GdnQkv, &[all("linear_attn.in_proj_qkv.weight")]),
+    (RoleName::GdnZ, &[all("linear_attn.in_proj_z.weight")]),
+    (RoleName::GdnA, &[all("linear_attn.in_proj_a.weight")]),
+    (RoleName::GdnB, &[all("linear_attn.in_proj_b.weight")]),
+    (RoleName::GdnConv, &[all("linear_attn.conv1d.weight")]),
+    (RoleName::GdnDtBias, &[all("linear_attn.dt_bias")]),
+    (RoleName::GdnALog, &[all("linear_attn.A_log")]),
+    (RoleName::GdnNorm, &[all("linear_attn.norm.weight")]),
+    (RoleName::GdnOut, &[all("linear_attn.out_proj.weight")]),
+    (RoleName::MlpGate, &[all("mlp.gate_proj.weight")]),
+    (RoleName::MlpUp, &[all("mlp.up_proj.weight")]),
+    (RoleName::MlpDown, &[all("mlp.down_proj.weight")]),
+    (RoleName::MoeRouter, &[all("mlp.gate.weight")]),
+    (RoleName::MoeGate, &[all("mlp.experts.{expert}.gate_proj.weight")]),
+    (RoleName::MoeGate, &[fused("0")]),
+    (RoleName::MoeUp, &[all("mlp.experts.{expert}.up_proj.weight")]),
+    (RoleName::MoeUp, &[fused("moe_intermediate")]),
+    (RoleName::MoeDown, &[all("mlp.experts.{expert}.down_proj.weight")]),
+    (RoleName::MoeDown, &[all("mlp.experts.down_proj")]),
+    (RoleName::SharedGate, &[all("mlp.shared_expert.gate_proj.weight")]),
+    (RoleName::SharedUp, &[all("mlp.shared_expert.up_proj.weight")]),
+    (RoleName::SharedDown, &[all("mlp.shared_expert.down_proj.weight")]),
+    (RoleName::SharedScale, &[all("mlp.shared_expert_gate.weight")]),
+];
+
+/// The same places of the experts, the fused ones first.
+pub(super) const EXPERTS_FUSED_FIRST: &[(RoleName, &[Stored])] = &[
+    (RoleName::MoeGate, &[fused("0")]),
+    (RoleName::MoeUp, &[fused("moe_intermediate")]),
+    (RoleName::MoeDown, &[all("mlp.experts.down_proj")]),
+];
+
+/// Half of every expert's rows in `[experts, gate then up, hidden]`.
+const fn fused(start: &'static str) -> Stored {
+    blocks(FUSED_EXPERTS, start, "moe_intermediate", "2*moe_intermediate", "moe_experts")
 }

@@ -33,6 +33,17 @@ pub(super) fn real(f: &Fields<'_>, key: &'static str) -> Result<f64> {
     node.as_f64().filter(|r| *r > 0.0).ok_or_else(|| f.expected(key, node, "a positive number"))
 }
 
+/// A finite real that is not negative.
+pub(super) fn magnitude(f: &Fields<'_>, key: &'static str) -> Result<f64> {
+    let node = f.present(key)?;
+    node.as_f64().filter(|r| *r >= 0.0).ok_or_else(|| f.expected(key, node, "a number from 0 on"))
+}
+
+/// A positive integer, or null.
+pub(super) fn optional_count(f: &Fields<'_>, key: &'static str) -> Result<Option<usize>> {
+    (!f.present(key)?.is_null()).then(|| count(f, key)).transpose()
+}
+
 /// A list.
 pub(super) fn list<'a>(f: &Fields<'a>, key: &'static str) -> Result<&'a [JsonNode]> {
     let node = f.present(key)?;

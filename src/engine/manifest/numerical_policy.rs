@@ -251,14 +251,23 @@ fn rounded_to_bf16(region: Region) -> &'static str {
         | Region::GdnConv1d
         | Region::GdnConvSilu
         | Region::GdnCore
-        | Region::SiluMul => "output",
+        | Region::SiluMul
+        | Region::BiasAdd
+        | Region::MoeCombine
+        | Region::MoeShared => "output",
+        Region::MlaLatentNorm => "normalised latent, output",
+        Region::MlaAttention => "absorbed query, weighted latent, output",
+        Region::MoeExperts => "gate, up, their gated product, output",
+        Region::MoeRouter => "weights where the model keeps them in its own type",
         Region::GateUp => "both products, output",
         Region::ResidualNorm => "sum, then as rms_norm",
         Region::RmsNorm | Region::PerHeadNorm => "plain: normalised row, output; one_plus: output",
-        Region::Rope => "cosine, sine, output",
+        Region::Rope => "half_split: cosine, sine, output; interleaved: output",
         Region::GdnPrepare => "query, key",
         Region::GdnGatedNorm => "normalised row, weighted row if the weight is BF16, output",
-        Region::QGateSplit | Region::KvWrite => "nothing: copies what is rounded already",
+        Region::QGateSplit | Region::KvWrite | Region::MoePermute => {
+            "nothing: copies what is rounded already"
+        }
         Region::GdnCommit | Region::GemmF32 | Region::LogSoftmax | Region::Sampler => "nothing",
     }
 }

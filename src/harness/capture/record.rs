@@ -181,8 +181,13 @@ fn run(
     for tap in order {
         if let Some(tensor) = captured.remove(tap) {
             let rows = tensor.values.len() / tensor.width.max(1);
-            writer.begin(format!("tap.{name}.{tap}"), vec![rows, tensor.width]);
-            writer.append(&tensor.values)?;
+            let (full, shape) = (format!("tap.{name}.{tap}"), vec![rows, tensor.width]);
+            if tap.ends_with(".router_index") {
+                writer.indices(full, shape, &tensor.values)?;
+            } else {
+                writer.begin(full, shape);
+                writer.append(&tensor.values)?;
+            }
         }
     }
     let mut has_states = false;

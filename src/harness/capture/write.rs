@@ -24,9 +24,20 @@ pub(super) const INFO_KEY: &str = "capture";
 pub(super) struct Writer {
     path: PathBuf,
     rows: Scratch,
-    /// FP32 tensors in the order of their data: name, shape, values written so far.
-    arrays: Vec<(String, Vec<usize>, usize)>,
+    /// Tensors of 4-byte elements in the order of their data.
+    arrays: Vec<Rows>,
     ids: Vec<(String, Vec<i64>)>,
+}
+
+/// A tensor that is being written.
+#[derive(Debug)]
+struct Rows {
+    name: String,
+    /// `F32` or `I32`.
+    dtype: &'static str,
+    shape: Vec<usize>,
+    /// Values written so far.
+    written: usize,
 }
 
 /// A file that is removed unless it was renamed.
@@ -62,19 +73,35 @@ impl Writer {
     /// Begins an FP32 tensor; exactly its values follow.
     pub(super) fn begin(&mut self, name: String, shape: Vec<usize>) {
         debug_assert!(self.complete());
-        self.arrays.push((name, shape, 0));
+        self.arrays.push(Rows { name, dtype: "F32", shape, written: 0 });
+    }
+
+    /// A whole I32 tensor from numbers that are ids.
+    pub(super) fn indices(
+        &mut self,
+        name: String,
+        shape: Vec<usize>,
+        ids: &[f32],
+    ) -> Result<(), CaptureError> {
+        debug_assert!(self.complete());
+        self.arrays.push(Rows { name, dtype: "I32", shape, written: ids.len() });
+        for id in ids {
+            self.put((*id as i32).to_le_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, bytes: [u8; 4]) -> Result<(), CaptureError> {
+        self.rows.file.write_all(&bytes).map_err(|source| io_error(&self.path, source))
     }
 
     /// The next values of the tensor begun last.
     pub(super) fn append(&mut self, values: &[f32]) -> Result<(), CaptureError> {
-        if let Some((_, _, written)) = self.arrays.last_mut() {
-            *written += values.len();
+        if let Some(rows) = self.arrays.last_mut() {
+            rows.written += values.len();
         }
         for value in values {
-            self.rows
-                .file
-                .write_all(&value.to_le_bytes())
-                .map_err(|source| io_error(&self.path, source))?;
+            self.put(value.to_le_bytes())?;
         }
         Ok(())
     }
@@ -85,7 +112,7 @@ impl Writer {
     }
 
     fn complete(&self) -> bool {
-        self.arrays.iter().all(|(_, shape, written)| shape.iter().product::<usize>() == *written)
+        self.arrays.iter().all(|rows| rows.shape.iter().product::<usize>() == rows.written)
     }
 
     /// Writes the file and gives it its name; returns its size in bytes.
@@ -145,8 +172,8 @@ impl Writer {
         for (name, ids) in &self.ids {
             entry(name, "I64", &[ids.len()], ids.len() * 8);
         }
-        for (name, shape, written) in &self.arrays {
-            entry(name, "F32", shape, written * 4);
+        for rows in &self.arrays {
+            entry(&rows.name, rows.dtype, &rows.shape, rows.written * 4);
         }
         header.into()
     }

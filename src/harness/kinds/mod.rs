@@ -21,6 +21,7 @@ mod region_invariance;
 mod region_inventory;
 mod registry;
 mod resource_safety;
+mod routing;
 mod runner_probe;
 mod sampling_distribution;
 mod sampling_replay;

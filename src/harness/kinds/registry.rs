@@ -4,8 +4,8 @@ use super::{
     capture_compare, chunk_consistency, core_reference, descriptor_snapshot, device_facts,
     fusion_equivalence, generation_lifecycle, instruction_sets, long_sequence, manifest_identity,
     model_reference, quant_artifact, quant_format, quant_kernel, refusal, region_invariance,
-    region_inventory, resource_safety, runner_probe, sampling_distribution, sampling_replay,
-    schedule_invariance, soak, state_checkpoint, tokenizer_stream,
+    region_inventory, resource_safety, routing, runner_probe, sampling_distribution,
+    sampling_replay, schedule_invariance, soak, state_checkpoint, tokenizer_stream,
 };
 use crate::harness::kind::{DeviceUse, GateKind, KindSpec, PolicyUse};
 use crate::harness::spec::{Diagnostic, Overrides, Reading, parse_kind};
@@ -43,6 +43,7 @@ pub(in crate::harness) static REGISTRY: &[Registration] = &[
     kind::<descriptor_snapshot::DescriptorSnapshot>(),
     kind::<device_facts::DeviceFactsGate>(),
     kind::<fusion_equivalence::FusionEquivalence>(),
+    kind::<core_reference::GdnExtremes>(),
     kind::<generation_lifecycle::GenerationLifecycle>(),
     kind::<instruction_sets::InstructionSets>(),
     kind::<long_sequence::LongSequence>(),
@@ -55,6 +56,7 @@ pub(in crate::harness) static REGISTRY: &[Registration] = &[
     kind::<region_invariance::RegionInvariance>(),
     kind::<region_inventory::RegionInventory>(),
     kind::<resource_safety::ResourceSafety>(),
+    kind::<routing::Routing>(),
     kind::<sampling_distribution::SamplingDistribution>(),
     kind::<sampling_replay::SamplingReplay>(),
     kind::<schedule_invariance::ScheduleInvariance>(),

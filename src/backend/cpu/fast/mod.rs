@@ -26,7 +26,7 @@ pub use kernels::Kernels;
 pub(super) use kernels::Set;
 #[cfg(test)]
 pub(super) use panels::Arena;
-pub(super) use panels::{Panels, pack};
+pub(super) use panels::{Panels, Repacked, pack};
 pub(super) use simd::Portable;
 #[cfg(target_arch = "x86_64")]
 pub(super) use x86::{Avx2, Avx512, Avx512Bf16};

@@ -120,6 +120,14 @@ impl Panels {
     }
 }
 
+/// The packed matrices of a plan.
+#[derive(Debug, Default)]
+pub(in crate::backend::cpu) struct Repacked {
+    pub(in crate::backend::cpu) matrices: HashMap<WeightRef, Panels>,
+    /// Matrices of experts, each expert's by itself, so that any of them starts a panel.
+    pub(in crate::backend::cpu) experts: HashMap<WeightRef, Vec<Panels>>,
+}
+
 /// Moves the BF16 matrices that `plan` multiplies with from `matrices` into panels.
 ///
 /// Pages of a mapped file that were read for it leave this process's memory as it goes, so that
@@ -130,35 +138,53 @@ impl Panels {
 pub(in crate::backend::cpu) fn pack(
     plan: &Plan,
     matrices: &mut HashMap<WeightRef, Weight>,
-) -> std::io::Result<HashMap<WeightRef, Panels>> {
-    let mut chosen: Vec<(WeightRef, Shared<u16>, usize)> = Vec::new();
+) -> std::io::Result<Repacked> {
+    let mut chosen: Vec<(WeightRef, Option<usize>, Shared<u16>, usize)> = Vec::new();
     for op in plan.all_ops() {
-        let multiplied = match &op.kind {
-            OpKind::Gemm { weight, .. } | OpKind::GemmF32 { weight, .. } => vec![*weight],
-            OpKind::GateUp { gate, up, .. } => vec![*gate, *up],
-            _ => Vec::new(),
-        };
-        for weight in multiplied {
-            if let Some(Weight { cols, storage: Storage::Bf16(elements), .. }) =
-                matrices.get(&weight)
-            {
-                chosen.push((weight, elements.clone(), *cols));
-                matrices.remove(&weight);
+        let (weights, experts) = match op.kind {
+            OpKind::Gemm { weight, .. } | OpKind::GemmF32 { weight, .. } => (vec![weight], None),
+            OpKind::MoeExperts { experts, gate, up, down, .. } => {
+                (vec![gate, up, down], Some(experts))
             }
+            OpKind::GateUp { gate, up, .. } => (vec![gate, up], None),
+            _ => continue,
+        };
+        for weight in weights {
+            let Some(Weight { cols, storage: Storage::Bf16(elements), .. }) = matrices.get(&weight)
+            else {
+                continue;
+            };
+            match experts {
+                None => chosen.push((weight, None, elements.clone(), *cols)),
+                Some(experts) => {
+                    let len = elements.len() / experts;
+                    let slice = |e: usize| elements.slice(e * len..(e + 1) * len);
+                    chosen.extend((0..experts).map(|e| (weight, Some(e), slice(e), *cols)));
+                }
+            }
+            matrices.remove(&weight);
         }
     }
-    let shapes = chosen.iter().map(|(_, elements, cols)| [elements.len() / cols, *cols]);
+    let shapes = chosen.iter().map(|(_, _, elements, cols)| [elements.len() / cols, *cols]);
     let mut arena = Arena::for_matrices(shapes)?;
     let mut placed = Vec::with_capacity(chosen.len());
-    for (i, (weight, elements, cols)) in chosen.iter().enumerate() {
-        if let Some((_, next, _)) = chosen.get(i + 1) {
+    for (i, (weight, expert, elements, cols)) in chosen.iter().enumerate() {
+        if let Some((_, _, next, _)) = chosen.get(i + 1) {
             next.will_need();
         }
-        placed.push((*weight, arena.pack(elements, *cols)));
+        placed.push((*weight, *expert, arena.pack(elements, *cols)));
         elements.release();
     }
     let arena = Arc::new(arena);
-    Ok(placed.into_iter().map(|(weight, placed)| (weight, placed.within(&arena))).collect())
+    let mut packed = Repacked::default();
+    for (weight, expert, placed) in placed {
+        let panels = placed.within(&arena);
+        match expert {
+            None => _ = packed.matrices.insert(weight, panels),
+            Some(_) => packed.experts.entry(weight).or_default().push(panels),
+        }
+    }
+    Ok(packed)
 }
 
 fn size_bytes([rows, cols]: [usize; 2]) -> usize {

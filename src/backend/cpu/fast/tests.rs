@@ -3,12 +3,12 @@
 use super::{
     Arena, Kernels, Panels, Part, Set, attention, gate_up, gdn_commit, gdn_rows, gemm, write,
 };
-use crate::backend::CacheSpec;
 use crate::backend::cpu::GROUP_TOKENS;
 use crate::backend::cpu::attention_core::Shape;
 use crate::backend::cpu::gdn_core::Inputs;
 use crate::backend::cpu::math::silu;
 use crate::backend::cpu::pool::Pool;
+use crate::backend::{CacheKind, CacheSpec};
 use crate::descriptor::GatedDeltaNet;
 use crate::tensor::{Shared, bf16_bits, bf16_from_bits, round_bf16};
 use std::sync::Arc;
@@ -117,9 +117,10 @@ fn attention_has_the_same_bits_in_any_cut_and_the_exact_values() {
         let width = kv_heads * head_dim;
         let q = noise(tokens * heads * head_dim, 1);
         let (k, v) = (noise(tokens * width, 2), noise(tokens * width, 3));
-        let spec = CacheSpec { layer: 0, kv_heads, head_dim };
+        let (value_dim, kind) = (head_dim, CacheKind::Full);
+        let spec = CacheSpec { layer: 0, kv_heads, head_dim, value_dim, kind };
         let scale = 1.0 / (head_dim as f32).sqrt();
-        let shape = Shape { heads, kv_heads, head_dim, scale, round: false };
+        let shape = Shape { heads, kv_heads, head_dim, scale, window: None, round: false };
         for kernels in Kernels::all() {
             let run = |cuts: &[usize]| {
                 let (mut pages, mut out) = (Vec::new(), vec![f32::NAN; q.len()]);

@@ -191,7 +191,7 @@ impl Executor<'_> {
                 arguments.push(Argument::U32(head_dim as u32));
                 self.launch("elementwise", "q_gate_split", self.pieces(x.width, shape), arguments)
             }
-            OpKind::Rope { x, heads, head_dim } => {
+            OpKind::Rope { x, heads, head_dim, .. } => {
                 let [x0, x1] = pointer(view(x));
                 let half = self.workspace.rope_half;
                 let rope = self.plan.rope.as_ref().expect("a plan with rope operations has a rope");
@@ -241,6 +241,14 @@ impl Executor<'_> {
                 let blocks = grid(heads.div_ceil(4) as u32, shape.rows as u32, 1, 128);
                 self.launch("gdn_gated_norm", "gdn_gated_norm", blocks, arguments)
             }
+            OpKind::BiasAdd { .. }
+            | OpKind::MlaLatentNorm { .. }
+            | OpKind::MlaAttention { .. }
+            | OpKind::MoeRouter { .. }
+            | OpKind::MoePermute { .. }
+            | OpKind::MoeExperts { .. }
+            | OpKind::MoeCombine { .. }
+            | OpKind::MoeShared { .. } => unreachable!("refused when a model is loaded"),
             OpKind::GateUp { .. } | OpKind::ResidualNorm { .. } => {
                 unreachable!("fusions of the plan are undone when a model is loaded")
             }

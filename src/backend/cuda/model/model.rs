@@ -15,9 +15,10 @@ use super::weights::{BoundWeight, DeviceWeights};
 use crate::backend::cpu::{BLOCK_TOKENS, Frequencies, check_shapes};
 use crate::backend::cuda::{CudaError, Device, FoundImage};
 use crate::backend::{
-    Binding, DeviceKind, DeviceModel, DeviceProvenance, Fault, KernelDigest, Plan, Policy, Region,
-    RegionCost, RegionRun, RowOutput, State, Step, Taps, WeightRef,
+    Binding, CacheKind, DeviceKind, DeviceModel, DeviceProvenance, Fault, KernelDigest, Plan,
+    Policy, Region, RegionCost, RegionRun, RowOutput, State, Step, Taps, WeightRef,
 };
+use crate::descriptor::RopeScaling;
 use crate::tensor::{Shared, Storage, Weight};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -69,6 +70,32 @@ pub(super) struct Inner {
     pub(super) graphs: Graphs,
 }
 
+/// Refuses what the CPU executes and no CUDA kernel does yet.
+fn check_kinds(plan: &Plan) -> Result<(), String> {
+    let region = plan.all_ops().map(|op| op.kind.region()).find(|region| {
+        matches!(
+            region,
+            Region::BiasAdd
+                | Region::MlaLatentNorm
+                | Region::MlaAttention
+                | Region::MoeRouter
+                | Region::MoePermute
+                | Region::MoeExperts
+                | Region::MoeCombine
+                | Region::MoeShared
+        )
+    });
+    let window = plan.attention_slots.iter().any(|slot| slot.kind != CacheKind::Full);
+    let scaling = plan.rope.as_ref().map(|rope| &rope.scaling);
+    let what = match (region, window, scaling) {
+        (Some(region), _, _) => format!("region `{region}`"),
+        (None, true, _) => "a sliding window".to_owned(),
+        (None, false, Some(RopeScaling::Yarn { .. })) => "yarn".to_owned(),
+        _ => return Ok(()),
+    };
+    Err(format!("{what} has no CUDA kernel yet; use the CPU (--device cpu)"))
+}
+
 impl CudaModel {
     /// Binds a plan to weights and brings them to the device.
     ///
@@ -81,6 +108,7 @@ impl CudaModel {
         options: CudaOptions,
     ) -> Result<CudaModel, String> {
         check_shapes(&plan, &shapes_only(weights))?;
+        check_kinds(&plan)?;
         if let Some((packed, _)) = weights.iter().find(|(_, w)| w.is_packed()) {
             return Err(format!(
                 "weight `{}` is packed in four bits, which CUDA kernels do not take yet; load the \

@@ -137,7 +137,16 @@ impl CudaModel {
                 (state + rows_kept) as u64 + buffer(q) + buffer(k) + buffer(v) + buffer(out)
             }
             OpKind::GdnGatedNorm { x, z, .. } => 2 * buffer(x) + buffer(z),
-            OpKind::GateUp { .. } | OpKind::ResidualNorm { .. } => 0,
+            OpKind::GateUp { .. }
+            | OpKind::ResidualNorm { .. }
+            | OpKind::BiasAdd { .. }
+            | OpKind::MlaLatentNorm { .. }
+            | OpKind::MlaAttention { .. }
+            | OpKind::MoeRouter { .. }
+            | OpKind::MoePermute { .. }
+            | OpKind::MoeExperts { .. }
+            | OpKind::MoeCombine { .. }
+            | OpKind::MoeShared { .. } => 0,
         }
     }
 }

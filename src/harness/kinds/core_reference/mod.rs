@@ -1,5 +1,6 @@
 //! `core_reference`: the cores of the mixers against their definitions in FP64, at every position.
 
+mod extremes;
 mod fp64;
 mod inputs;
 mod kind;
@@ -7,4 +8,5 @@ mod run;
 #[cfg(test)]
 mod tests;
 
+pub(super) use extremes::GdnExtremes;
 pub(super) use kind::CoreReference;

@@ -4,10 +4,11 @@ use super::inputs::{AttentionInputs, AttentionShape, GdnInputs, GdnShape};
 use crate::backend::cpu::{CpuModel, CpuOptions, Isa};
 use crate::backend::cuda::{CudaModel, CudaOptions};
 use crate::backend::{
-    Buf, BufferSpec, CacheSpec, DeviceKind, DeviceModel, GdnSpec, Op, OpKind, Plan, Policy,
-    RegionRun, Span,
+    Buf, BufferSpec, CacheKind, CacheSpec, DeviceKind, DeviceModel, GdnSpec, Op, OpKind, Plan,
+    Policy, RegionRun, Span, WeightRef,
 };
-use crate::descriptor::GatedDeltaNet;
+use crate::descriptor::{GatedDeltaNet, RoleName};
+use crate::tensor::{Shared, Storage, Weight};
 use std::collections::HashMap;
 
 /// A plan without weights.
@@ -22,6 +23,7 @@ impl Bench {
         ops: Vec<OpKind>,
         attention: Option<CacheSpec>,
         gdn: Option<GdnSpec>,
+        weights: HashMap<WeightRef, Weight>,
         how: Execution,
     ) -> Result<Bench, String> {
         let buffers: Vec<BufferSpec> = widths
@@ -44,7 +46,7 @@ impl Bench {
             DeviceKind::Cpu => {
                 let threads = Some(threads);
                 let options = CpuOptions { policy, isa: Isa::detect(), threads, poison: true };
-                Box::new(CpuModel::new(plan, HashMap::new(), &options)?)
+                Box::new(CpuModel::new(plan, weights, &options)?)
             }
             DeviceKind::Cuda => {
                 let options = CudaOptions { policy, ordinal: 0, poison: true, graphs: true };
@@ -83,6 +85,15 @@ impl Bench {
     }
 }
 
+impl Bench {
+    /// The recurrent state, `[value head][key_dim][value_dim]`.
+    fn recurrent(&self) -> Result<Vec<f32>, String> {
+        let states = self.state.inspect();
+        let state = states.into_iter().find(|s| s.name == "layers.0.recurrent");
+        Ok(state.ok_or("the state cannot be inspected")?.values)
+    }
+}
+
 /// How a core is executed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Execution {
@@ -102,8 +113,9 @@ pub(super) fn attention(inputs: &AttentionInputs, how: Execution) -> Result<Vec<
         OpKind::KvWrite { k: Buf(1), v: Buf(2), slot: 0 },
         OpKind::AttentionCore { q: Buf(0), slot: 0, heads, out: Buf(3) },
     ];
-    let cache = CacheSpec { layer: 0, kv_heads, head_dim };
-    let mut bench = Bench::new(&widths, ops, Some(cache), None, how)?;
+    let cache =
+        CacheSpec { layer: 0, kv_heads, head_dim, value_dim: head_dim, kind: CacheKind::Full };
+    let mut bench = Bench::new(&widths, ops, Some(cache), None, HashMap::new(), how)?;
     bench.feed(&[&inputs.q, &inputs.k, &inputs.v], tokens, how.chunk_tokens)
 }
 
@@ -127,10 +139,61 @@ pub(super) fn gated_delta_net(
     let ops = vec![OpKind::GdnCore { q, k, v, log_decay, beta, slot: 0, out }];
     let dims = GatedDeltaNet { key_heads, value_heads, key_dim, value_dim, conv_width: 4 };
     let spec = GdnSpec { layer: 0, dims };
-    let mut bench = Bench::new(&widths, ops, None, Some(spec), how)?;
+    let mut bench = Bench::new(&widths, ops, None, Some(spec), HashMap::new(), how)?;
     let given = [&inputs.q, &inputs.k, &inputs.v, &inputs.log_decay, &inputs.beta];
     let out = bench.feed(&given.map(Vec::as_slice), tokens, how.chunk_tokens)?;
-    let states = bench.state.inspect();
-    let state = states.into_iter().find(|s| s.name == "layers.0.recurrent");
-    Ok((out, state.ok_or("the state cannot be inspected")?.values))
+    Ok((out, bench.recurrent()?))
+}
+
+/// What the projections and the convolution of a gated delta net give.
+#[derive(Clone, Debug)]
+pub(super) struct Projections {
+    pub(super) shape: GdnShape,
+    /// `[token][q | k | v]`.
+    pub(super) qkv: Vec<f32>,
+    /// `[token][value head]`.
+    pub(super) a: Vec<f32>,
+    /// `[token][value head]`.
+    pub(super) b: Vec<f32>,
+    /// The same in every head.
+    pub(super) a_log: f32,
+    pub(super) dt_bias: f32,
+}
+
+/// `gdn_prepare` and `gdn_core`: outputs and last state as [`gated_delta_net`] gives them.
+pub(super) fn projected_gated_delta_net(
+    p: &Projections,
+    how: Execution,
+) -> Result<(Vec<f32>, Vec<f32>), String> {
+    let GdnShape { key_heads, value_heads, key_dim, value_dim, .. } = p.shape;
+    let (keys, values) = (key_heads * key_dim, value_heads * value_dim);
+    let widths = [
+        ("qkv", 2 * keys + values),
+        ("a", value_heads),
+        ("b", value_heads),
+        ("out", values),
+        ("q", keys),
+        ("k", keys),
+        ("v", values),
+        ("log_decay", value_heads),
+        ("beta", value_heads),
+    ];
+    let [qkv, a, b, out, q, k, v, log_decay, beta] = [0, 1, 2, 3, 4, 5, 6, 7, 8].map(Buf);
+    let weight = |role| WeightRef { role, layer: Some(0) };
+    let (a_log, dt_bias) = (weight(RoleName::GdnALog), weight(RoleName::GdnDtBias));
+    let vector = |value: f32| Weight {
+        rows: 1,
+        cols: value_heads,
+        storage: Storage::F32(Shared::owned(vec![value; value_heads])),
+    };
+    let weights = HashMap::from([(a_log, vector(p.a_log)), (dt_bias, vector(p.dt_bias))]);
+    let ops = vec![
+        OpKind::GdnPrepare { slot: 0, qkv, a, b, a_log, dt_bias, q, k, v, log_decay, beta },
+        OpKind::GdnCore { q, k, v, log_decay, beta, slot: 0, out },
+    ];
+    let dims = GatedDeltaNet { key_heads, value_heads, key_dim, value_dim, conv_width: 4 };
+    let spec = GdnSpec { layer: 0, dims };
+    let mut bench = Bench::new(&widths, ops, None, Some(spec), weights, how)?;
+    let out = bench.feed(&[&p.qkv, &p.a, &p.b], p.shape.tokens, how.chunk_tokens)?;
+    Ok((out, bench.recurrent()?))
 }

@@ -194,7 +194,7 @@ impl Change {
                 let last = d.layer_mixers.last_mut().ok_or("the model has no layers")?;
                 *last = match last {
                     Mixer::FullAttention => Mixer::Gdn,
-                    Mixer::Gdn => Mixer::FullAttention,
+                    Mixer::Gdn | Mixer::Mla => Mixer::FullAttention,
                 };
             }
             Change::NormStyle => {

@@ -19,9 +19,19 @@ pub(super) fn outcome(
     let mut worst = Worst::default();
     let mut complaints = Vec::new();
     for name in &names {
-        let expected = reference.array(&format!("{prefix}{name}"))?;
+        let full = format!("{prefix}{name}");
+        let ids = reference.ids(&full)?;
+        let exact = ids.is_some();
+        let expected = match ids {
+            Some(ids) => ids,
+            None => reference.array(&full)?,
+        };
         match found(name) {
             None => complaints.push(format!("`{name}`: the engine has none")),
+            Some(found) if exact => {
+                complaints
+                    .extend(same_ids(&expected, &found).map(|why| format!("`{name}`: {why}")));
+            }
             Some(found) => match compare(&expected, &found, max_relative) {
                 Ok(relative) => worst.see(name, relative),
                 Err(why) => complaints.push(format!("`{name}`: {why}")),
@@ -58,6 +68,17 @@ impl Worst {
             *self = Worst { name: name.to_owned(), relative };
         }
     }
+}
+
+/// Where ids differ, if they do: the first row.
+pub(super) fn same_ids(expected: &Array, found: &Array) -> Option<String> {
+    if expected.shape != found.shape {
+        return Some(format!("expected shape {:?}, found {:?}", expected.shape, found.shape));
+    }
+    let width = expected.shape.last().copied().unwrap_or(1).max(1);
+    let rows = || expected.values.chunks(width).zip(found.values.chunks(width));
+    let (at, (expected, found)) = rows().enumerate().find(|(_, (a, b))| a != b)?;
+    Some(format!("row {at}: expected ids {expected:?}, found {found:?}"))
 }
 
 /// The largest difference as a share of the largest expected value, if it is within the bound.

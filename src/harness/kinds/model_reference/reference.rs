@@ -181,6 +181,21 @@ impl Reference {
         Ok(Array { shape, values })
     }
 
+    /// An I32 tensor of ids, as numbers; `None` if the tensor is of another type.
+    ///
+    /// # Errors
+    /// A negative id.
+    pub(super) fn ids(&self, name: &str) -> Result<Option<Array>, String> {
+        let entry = self.arrays.tensor(name).filter(|e| e.dtype == DType::I32);
+        let Some(entry) = entry else { return Ok(None) };
+        let bytes = self.typed(name, DType::I32)?;
+        let ids = bytes.as_chunks::<4>().0.iter().map(|b| i32::from_le_bytes(*b));
+        let values = ids
+            .map(|id| if id < 0 { Err(self.says(name, format!("id {id}"))) } else { Ok(id as f32) })
+            .collect::<Result<Vec<f32>, String>>()?;
+        Ok(Some(Array { shape: entry.shape.clone(), values }))
+    }
+
     /// The logits of a prompt.
     ///
     /// # Errors

@@ -59,6 +59,14 @@ axes! {
     n: usize => usize::to_string,
     /// Gated delta net: key heads, value heads, key dimension, value dimension.
     gdn: [usize; 4] => |v| format!("{}x{}x{}x{}", v[0], v[1], v[2], v[3]),
+    /// Latent attention: heads, latent, nope, rope and value dimensions.
+    mla: [usize; 5] => |v| v.map(|n| n.to_string()).join("x"),
+    /// Experts, and those that a token is sent to.
+    experts: [usize; 2] => |v| format!("{}x{}", v[0], v[1]),
+    /// Groups of experts, and those that are kept.
+    groups: [usize; 2] => |v| format!("{}x{}", v[0], v[1]),
+    /// Width of one expert.
+    intermediate: usize => usize::to_string,
     /// Rows of the sequence.
     tokens: usize => usize::to_string,
     /// Cached positions, the last rows of which are executed.
@@ -90,7 +98,11 @@ pub(super) fn convention(cell: &Cell) -> Result<RopeConvention, String> {
 }
 
 pub(super) fn pair(cell: &Cell) -> Result<[usize; 2], String> {
-    cell.read_list("heads")?.try_into().map_err(|_| "axis `heads` needs two numbers".to_owned())
+    pair_of(cell, "heads")
+}
+
+pub(super) fn pair_of(cell: &Cell, axis: &str) -> Result<[usize; 2], String> {
+    cell.read_list(axis)?.try_into().map_err(|_| format!("axis `{axis}` needs two numbers"))
 }
 
 pub(super) fn dims(cell: &Cell) -> Result<GatedDeltaNet, String> {

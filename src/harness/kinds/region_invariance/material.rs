@@ -25,3 +25,17 @@ pub(super) fn weight(rows: usize, cols: usize, seed: u64, scale: f32) -> Weight 
     let bits = values(rows * cols, seed, scale, true).into_iter().map(bf16_bits).collect();
     Weight { rows, cols, storage: Storage::Bf16(Shared::owned(bits)) }
 }
+
+/// `width` different integers below `bound` in every row.
+pub(super) fn distinct(rows: usize, width: usize, bound: usize, seed: u64) -> Vec<f32> {
+    let mut rng = SplitMix64::new(seed);
+    let mut all = Vec::with_capacity(rows * width);
+    for _ in 0..rows {
+        let mut left: Vec<usize> = (0..bound).collect();
+        for _ in 0..width.min(bound) {
+            let at = (rng.next_word() % left.len() as u64) as usize;
+            all.push(left.swap_remove(at) as f32);
+        }
+    }
+    all
+}

@@ -1,14 +1,16 @@
 //! A region by itself: a plan of one operation, weights and inputs.
 
 use super::axes::{convention, dims, pair, style};
-use super::material::{values, weight};
+use super::builder::Builder;
+use super::experts;
+use super::latent;
+use super::material::{distinct, values};
 use crate::backend::cpu::{CpuModel, CpuOptions, Isa};
 use crate::backend::cuda::{BoundWeight, CudaModel, CudaOptions};
 use crate::backend::{
-    Buf, BufferSpec, CacheSpec, DeviceKind, DeviceModel, GdnSpec, NormWeight, Op, OpKind, Plan,
-    Policy, Region, WeightRef,
+    Buf, CacheKind, CacheSpec, DeviceKind, DeviceModel, Op, OpKind, Plan, Policy, Region, WeightRef,
 };
-use crate::descriptor::{GatedDeltaNet, NormStyle, RoleName, Rope, RopeScaling};
+use crate::descriptor::{NormStyle, RoleName, Rope, RopeScaling};
 use crate::harness::kind::Cell;
 use crate::tensor::Weight;
 use std::collections::HashMap;
@@ -27,8 +29,15 @@ pub(super) fn axes_of(region: Region) -> &'static [&'static str] {
         | Region::SiluMul
         | Region::GdnConvSilu
         | Region::AttentionOutputGate
+        | Region::MoeShared
         | Region::LogSoftmax
         | Region::Sampler => &["width", "tokens"],
+        Region::BiasAdd => &["width", "tokens"],
+        Region::MlaLatentNorm => &["mla", "tokens"],
+        Region::MlaAttention => &["mla", "kv_tokens"],
+        Region::MoeRouter => &["experts", "groups", "tokens"],
+        Region::MoePermute | Region::MoeCombine => &["experts", "width", "tokens"],
+        Region::MoeExperts => &["experts", "width", "intermediate", "tokens"],
         Region::RmsNorm => &["style", "width", "tokens"],
         Region::PerHeadNorm => &["style", "heads", "head_dim", "tokens"],
         Region::Gemm | Region::GemmF32 | Region::GateUp => &["k", "n", "tokens"],
@@ -65,11 +74,11 @@ pub(super) struct Subject {
 pub(super) struct Input {
     pub(super) buf: Buf,
     pub(super) width: usize,
-    draw: Draw,
+    pub(super) draw: Draw,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Draw {
+pub(super) enum Draw {
     /// Mixed magnitudes.
     Activation,
     /// Unit rows as `gdn_prepare` makes them: small values.
@@ -78,6 +87,8 @@ enum Draw {
     LogDecay,
     /// In [0, 1).
     Rate,
+    /// Different expert ids in every row.
+    Experts { experts: usize },
 }
 
 impl Input {
@@ -86,6 +97,7 @@ impl Input {
         let seed = stream.wrapping_mul(1000) + self.buf.0 as u64;
         let count = rows * self.width;
         match self.draw {
+            Draw::Experts { experts } => distinct(rows, self.width, experts, seed),
             Draw::Activation => values(count, seed, 1.0, round),
             Draw::Unit => values(count, seed, 0.08, round),
             Draw::LogDecay => {
@@ -95,71 +107,6 @@ impl Input {
                 values(count, seed, 1.0, false).into_iter().map(|x| x.abs().fract()).collect()
             }
         }
-    }
-}
-
-/// Collects the parts of a plan.
-struct Builder {
-    plan: Plan,
-    weights: HashMap<WeightRef, Weight>,
-    inputs: Vec<Input>,
-    outputs: Vec<Buf>,
-}
-
-impl Builder {
-    fn new() -> Builder {
-        Builder {
-            plan: Plan {
-                buffers: Vec::new(),
-                ops: Vec::new(),
-                head_ops: Vec::new(),
-                residual: Buf(usize::MAX),
-                final_hidden: Buf(usize::MAX),
-                logits: Buf(usize::MAX),
-                attention_slots: Vec::new(),
-                gdn_slots: Vec::new(),
-                rope: None,
-            },
-            weights: HashMap::new(),
-            inputs: Vec::new(),
-            outputs: Vec::new(),
-        }
-    }
-
-    fn buffer(&mut self, name: &str, width: usize) -> Buf {
-        self.plan.buffers.push(BufferSpec { name: name.to_owned(), width });
-        Buf(self.plan.buffers.len() - 1)
-    }
-
-    fn input(&mut self, name: &str, width: usize, draw: Draw) -> Buf {
-        let buf = self.buffer(name, width);
-        self.inputs.push(Input { buf, width, draw });
-        buf
-    }
-
-    fn output(&mut self, name: &str, width: usize) -> Buf {
-        let buf = self.buffer(name, width);
-        self.outputs.push(buf);
-        buf
-    }
-
-    fn weight(&mut self, role: RoleName, rows: usize, cols: usize, scale: f32) -> WeightRef {
-        let reference = WeightRef { role, layer: Some(0) };
-        self.weights.insert(reference, weight(rows, cols, role as u64 + 77, scale));
-        reference
-    }
-
-    fn norm(&mut self, role: RoleName, width: usize, style: NormStyle) -> NormWeight {
-        NormWeight { weight: self.weight(role, 1, width, 1.0), style, epsilon: 1e-6 }
-    }
-
-    fn op(&mut self, kind: OpKind) {
-        self.plan.ops.push(Op { kind, layer: Some(0), taps: Vec::new() });
-    }
-
-    fn gdn(&mut self, dims: GatedDeltaNet) -> usize {
-        self.plan.gdn_slots.push(GdnSpec { layer: 0, dims });
-        0
     }
 }
 
@@ -258,7 +205,7 @@ impl Subject {
                     rotary_dim: cell.read("rotary_dim")?,
                     scaling: RopeScaling::None {},
                 });
-                b.op(OpKind::Rope { x, heads, head_dim });
+                b.op(OpKind::Rope { x, heads, head_dim, offset: 0 });
             }
             Region::KvWrite | Region::AttentionCore => {
                 let [heads, kv_heads] = pair(cell)?;
@@ -266,7 +213,15 @@ impl Subject {
                 let positions: usize = cell.read("kv_tokens")?;
                 let k = b.input("k", kv_heads * head_dim, Draw::Activation);
                 let v = b.input("v", kv_heads * head_dim, Draw::Activation);
-                b.plan.attention_slots.push(CacheSpec { layer: 0, kv_heads, head_dim });
+                let value_dim = head_dim;
+                let kind = CacheKind::Full;
+                b.plan.attention_slots.push(CacheSpec {
+                    layer: 0,
+                    kv_heads,
+                    head_dim,
+                    value_dim,
+                    kind,
+                });
                 b.op(OpKind::KvWrite { k, v, slot: 0 });
                 rows = positions;
                 if region == Region::AttentionCore {
@@ -337,6 +292,25 @@ impl Subject {
                 b.outputs.push(x);
                 b.op(OpKind::GdnGatedNorm { x, z, norm });
             }
+            Region::BiasAdd => {
+                let width = cell.read("width")?;
+                let bias = b.weight(RoleName::AttnQBias, 1, width, 1.0);
+                let x = b.input("x", width, Draw::Activation);
+                b.outputs.push(x);
+                b.op(OpKind::BiasAdd { x, bias });
+            }
+            Region::MlaLatentNorm => latent::norm(&mut b, cell)?,
+            Region::MlaAttention => {
+                let positions: usize = cell.read("kv_tokens")?;
+                rows = positions.min(WINDOW);
+                prefix_rows = positions - rows;
+                prefix = Some((latent::attention(&mut b, cell)?, HashMap::new()));
+            }
+            Region::MoeRouter
+            | Region::MoePermute
+            | Region::MoeExperts
+            | Region::MoeCombine
+            | Region::MoeShared => experts::build(&mut b, region, cell)?,
             Region::LogSoftmax | Region::Sampler => {
                 // Logits of a head over an embedding row: the shortest forward there is.
                 vocab = cell.read("width")?;

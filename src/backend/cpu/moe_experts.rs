@@ -1,0 +1,173 @@
+//! Regions `moe_permute` and `moe_experts`: rows gathered by expert, and every expert over its rows.
+//!
+//! # Numerics
+//! `moe_permute` copies. `moe_experts`: gate and up are products as in `gemm`, then
+//! silu(gate) · up, then down as in `gemm`; each rounded once where the policy rounds. A row's bits
+//! depend on the row and on the expert's weights alone, never on the other rows of the expert.
+
+use super::elementwise::silu_mul;
+use super::fast::{self, Kernels, Panels};
+use super::gemm::gemm;
+use super::pool::current_threads;
+use super::rows::for_each_part;
+use crate::backend::cpu::Isa;
+use crate::tensor::Weight;
+use crate::units::mutant;
+
+/// Where the choices of all rows lie once they are sorted by (expert, row).
+#[derive(Clone, Debug)]
+pub(super) struct Order {
+    /// Expert e has the places `starts[e] .. starts[e + 1]`.
+    starts: Vec<usize>,
+    /// The place of every choice (`row · k + choice`).
+    places: Vec<usize>,
+}
+
+impl Order {
+    /// The order of `index` (`rows × k` expert ids).
+    pub(super) fn new(index: &[f32], experts: usize) -> Order {
+        let mut starts = vec![0; experts + 1];
+        for id in index {
+            starts[*id as usize + 1] += 1;
+        }
+        for e in 0..experts {
+            starts[e + 1] += starts[e];
+        }
+        let mut next = starts.clone();
+        let places = index.iter().map(|id| {
+            let place = next[*id as usize];
+            next[*id as usize] += 1;
+            place
+        });
+        Order { places: places.collect(), starts }
+    }
+
+    /// The place of every choice.
+    pub(super) fn places(&self) -> &[usize] {
+        &self.places
+    }
+}
+
+/// Copies the rows of `x` (`rows × width`) to the places of their choices.
+pub(super) fn moe_permute(x: &[f32], order: &Order, width: usize, out: &mut [f32]) {
+    let k = order.places.len() / (x.len() / width).max(1);
+    let mut sources = vec![0; order.places.len()];
+    for (choice, place) in order.places.iter().enumerate() {
+        let place = if mutant!("moe_permute_swapped") { place ^ 1 } else { *place };
+        if let Some(source) = sources.get_mut(place) {
+            *source = choice / k;
+        }
+    }
+    super::rows::for_each_row(out, width, |place, row| {
+        row.copy_from_slice(&x[sources[place] * width..][..width]);
+    });
+}
+
+/// One matrix of one expert.
+#[derive(Clone, Debug)]
+pub(super) enum Matrix {
+    Plain(Weight),
+    /// Repacked for policy `fast`.
+    Panels(Panels),
+}
+
+impl Matrix {
+    fn rows(&self) -> usize {
+        match self {
+            Matrix::Plain(weight) => weight.rows,
+            Matrix::Panels(panels) => panels.rows,
+        }
+    }
+
+    fn cols(&self) -> usize {
+        match self {
+            Matrix::Plain(weight) => weight.cols,
+            Matrix::Panels(panels) => panels.cols,
+        }
+    }
+
+    fn product(&self, kernels: (Isa, Kernels), x: &[f32], out: &mut [f32], round: bool) {
+        match self {
+            Matrix::Plain(weight) => gemm(kernels.0, x, weight, out, round),
+            Matrix::Panels(panels) => fast::gemm(kernels.1, x, panels, out, round),
+        }
+    }
+}
+
+/// The weights of one expert.
+#[derive(Clone, Debug)]
+pub(super) struct Expert {
+    pub(super) gate: Matrix,
+    pub(super) up: Matrix,
+    pub(super) down: Matrix,
+}
+
+/// One expert and its rows.
+struct Task<'a> {
+    expert: &'a Expert,
+    x: &'a [f32],
+    gate: &'a mut [f32],
+    up: &'a mut [f32],
+    act: &'a mut [f32],
+    out: &'a mut [f32],
+}
+
+impl Task<'_> {
+    fn run(&mut self, kernels: (Isa, Kernels), round: bool) {
+        self.expert.gate.product(kernels, self.x, self.gate, round);
+        self.expert.up.product(kernels, self.x, self.up, round);
+        silu_mul(kernels.0, self.gate, self.up, self.expert.gate.rows(), round, self.act);
+        self.expert.down.product(kernels, self.act, self.out, round);
+    }
+}
+
+/// Executes every expert over its places of `x`. `inner` is scratch for gate, up and their product.
+pub(super) fn moe_experts(
+    kernels: (Isa, Kernels),
+    x: &[f32],
+    order: &Order,
+    experts: &[Expert],
+    round: bool,
+    inner: [&mut [f32]; 3],
+    out: &mut [f32],
+) {
+    let mut tasks = Vec::new();
+    let [mut gates, mut ups, mut acts] = inner;
+    let (mut inputs, mut outputs) = (x, out);
+    for (expert, span) in experts.iter().zip(order.starts.windows(2)) {
+        let rows = span[1] - span[0];
+        if rows == 0 {
+            continue;
+        }
+        let width = expert.gate.rows();
+        let (x, gate, up, act, out);
+        (x, inputs) = inputs.split_at(rows * expert.gate.cols());
+        (gate, gates) = gates.split_at_mut(rows * width);
+        (up, ups) = ups.split_at_mut(rows * width);
+        (act, acts) = acts.split_at_mut(rows * width);
+        (out, outputs) = outputs.split_at_mut(rows * expert.down.rows());
+        tasks.push(Task { expert, x, gate, up, act, out });
+    }
+    // Many experts are tasks; the products of few are divided themselves. Bits are the same.
+    if tasks.len() >= 2 * current_threads() {
+        for_each_part(tasks, 1, |_, task| task.run(kernels, round));
+    } else {
+        tasks.iter_mut().for_each(|task| task.run(kernels, round));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_sorted_by_expert_then_row() {
+        // Rows choose (2, 0), (0, 1), (2, 1).
+        let order = Order::new(&[2.0, 0.0, 0.0, 1.0, 2.0, 1.0], 4);
+        assert_eq!(order.starts, [0, 2, 4, 6, 6]);
+        assert_eq!(order.places(), [4, 0, 1, 2, 5, 3]);
+        let mut out = vec![f32::NAN; 6];
+        moe_permute(&[10.0, 11.0, 12.0], &order, 1, &mut out);
+        assert_eq!(out, [10.0, 11.0, 11.0, 12.0, 10.0, 12.0]);
+    }
+}

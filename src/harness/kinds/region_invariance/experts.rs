@@ -1,0 +1,108 @@
+//! Subjects of the mixture-of-experts regions.
+//!
+//! The places of gathered rows depend on the rows beside them, so `moe_permute`, `moe_experts` and
+//! `moe_combine` are compared through the sum that brings every row back to its own place.
+
+use super::axes::pair_of;
+use super::builder::Builder;
+use super::subject::Draw;
+use crate::backend::cpu::{CpuModel, CpuOptions, Isa};
+use crate::backend::{DeviceModel, OpKind, Policy, Region, RegionRun, Span};
+use crate::descriptor::{Precision, RoleName, Router};
+use crate::harness::kind::Cell;
+
+/// Adds the region's operations, inputs and outputs.
+pub(super) fn build(b: &mut Builder, region: Region, cell: &Cell) -> Result<(), String> {
+    match region {
+        Region::MoeRouter => router(b, cell),
+        Region::MoeShared => shared(b, cell),
+        _ => gathered(b, region, cell),
+    }
+}
+
+fn router(b: &mut Builder, cell: &Cell) -> Result<(), String> {
+    let [experts, k] = pair_of(cell, "experts")?;
+    let [groups, groups_kept] = pair_of(cell, "groups")?;
+    let logits = b.input("logits", experts, Draw::Activation);
+    let index = b.output("index", k);
+    let weights = b.output("weights", k);
+    let router = Router {
+        logits: Precision::Model,
+        weights: Precision::Model,
+        renormalise: true,
+        scaling: 1.5,
+        groups,
+        groups_kept,
+    };
+    b.op(OpKind::MoeRouter { logits, router, index, weights });
+    Ok(())
+}
+
+fn shared(b: &mut Builder, cell: &Cell) -> Result<(), String> {
+    let width = cell.read("width")?;
+    let x = b.input("x", width, Draw::Activation);
+    let shared = b.input("shared", width, Draw::Activation);
+    let gate = b.input("gate", 1, Draw::Activation);
+    b.outputs.push(x);
+    b.op(OpKind::MoeShared { x, shared, gate: Some(gate) });
+    Ok(())
+}
+
+fn gathered(b: &mut Builder, region: Region, cell: &Cell) -> Result<(), String> {
+    let [experts, k] = pair_of(cell, "experts")?;
+    let width: usize = cell.read("width")?;
+    let x = b.input("x", width, Draw::Activation);
+    let index = b.input("index", k, Draw::Experts { experts });
+    let weights = b.input("weights", k, Draw::Rate);
+    let rows = b.buffer("gathered", k * width);
+    b.op(OpKind::MoePermute { x, index, experts, out: rows });
+    let mut summed = rows;
+    if region == Region::MoeExperts {
+        let inner: usize = cell.read("intermediate")?;
+        let gate = b.weight(RoleName::MoeGate, experts * inner, width, 0.2);
+        let up = b.weight(RoleName::MoeUp, experts * inner, width, 0.2);
+        let down = b.weight(RoleName::MoeDown, experts * width, inner, 0.2);
+        let scratch = ["gate", "up", "act"].map(|name| b.buffer(name, k * inner));
+        summed = b.buffer("experts_out", k * width);
+        let (inner, out) = (scratch, summed);
+        b.op(OpKind::MoeExperts { x: rows, index, experts, gate, up, down, inner, out });
+    }
+    let out = b.output("y", width);
+    b.op(OpKind::MoeCombine { x: summed, index, weights, experts, out });
+    Ok(())
+}
+
+/// What a router that renormalises gives for each row of logits: ids and weights.
+pub(in crate::harness::kinds) fn route(
+    rows: &[Vec<f32>],
+    k: usize,
+    policy: Policy,
+    threads: usize,
+) -> Result<Vec<(Vec<usize>, Vec<f32>)>, String> {
+    let mut b = Builder::new();
+    let experts = rows.first().map_or(0, Vec::len);
+    let logits = b.input("logits", experts, Draw::Activation);
+    let (index, weights) = (b.output("index", k), b.output("weights", k));
+    let router = Router {
+        logits: Precision::F32,
+        weights: Precision::F32,
+        renormalise: true,
+        scaling: 1.0,
+        groups: 1,
+        groups_kept: 1,
+    };
+    b.op(OpKind::MoeRouter { logits, router, index, weights });
+    let isa = Isa::detect();
+    let options = CpuOptions { policy, isa, threads: Some(threads), poison: true };
+    let model = CpuModel::new(b.plan, b.weights, &options)?;
+    let run = RegionRun {
+        tokens: &vec![0; rows.len()],
+        spans: &[Span { rows: 0..rows.len(), position: 0 }],
+        inputs: &[(logits, rows.concat())],
+        outputs: &b.outputs,
+    };
+    let mut state = model.new_state();
+    let found = model.region(&run, &mut [state.as_mut()]).map_err(|e| e.to_string())?;
+    let ids = found[0].chunks(k).map(|row| row.iter().map(|id| *id as usize).collect());
+    Ok(ids.zip(found[1].chunks(k).map(<[f32]>::to_vec)).collect())
+}

@@ -1,0 +1,142 @@
+//! `routing`: which experts are chosen where scores are equal or nearly so.
+
+use super::region_invariance::route;
+use crate::backend::DeviceKind;
+use crate::harness::kind::{
+    Case, Cell, DeviceUse, Fault, GateKind, KindSpec, Outcome, PlanScope, PolicyUse, RunContext,
+};
+use crate::harness::plan::Matrix;
+use crate::harness::spec::NonEmpty;
+use serde::Deserialize;
+
+/// Rows of constructed logits, alone and among others, against the rule in FP64: the largest
+/// probabilities, the lowest id on ties.
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Routing {
+    /// Experts, and those that a token is sent to.
+    experts: NonEmpty<[usize; 2]>,
+    /// Largest difference of a weight.
+    weights_max_abs: f64,
+}
+
+const CASES: [&str; 4] = ["all_equal", "equal_pairs", "equal_at_the_last", "near_tie_1e-7"];
+/// Rows of a case.
+const ROWS: usize = 40;
+
+impl KindSpec for Routing {
+    const NAME: &'static str = "routing";
+    const DEVICE: DeviceUse = DeviceUse::Any;
+    const POLICY: PolicyUse = PolicyUse::Listed;
+}
+
+impl GateKind for Routing {
+    fn cases(&self, _scope: &PlanScope) -> Result<Vec<Case>, Fault> {
+        if let Some([e, k]) = self.experts.iter().find(|[e, k]| *k == 0 || k >= e) {
+            let message = format!("expected fewer choices than experts, found {k} of {e}");
+            return Err(Fault::at("experts", message));
+        }
+        if !(self.weights_max_abs.is_finite() && self.weights_max_abs > 0.0) {
+            return Err(Fault::at("weights_max_abs", "must be finite and above 0"));
+        }
+        let experts: Vec<String> = self.experts.iter().map(|[e, k]| format!("{e}x{k}")).collect();
+        Ok(Matrix::new().axis("experts", &experts).cases(CASES))
+    }
+
+    fn run(&self, cell: &Cell, context: &RunContext) -> Outcome {
+        self.trial(cell, context).unwrap_or_else(Outcome::error)
+    }
+}
+
+impl Routing {
+    fn trial(&self, cell: &Cell, context: &RunContext) -> Result<Outcome, String> {
+        if cell.device != DeviceKind::Cpu {
+            return Err(format!("the router runs by itself on the CPU, not on {}", cell.device));
+        }
+        let [experts, k]: [usize; 2] =
+            cell.read_list("experts")?.try_into().map_err(|_| "`experts` needs two numbers")?;
+        let case = cell.case.clone().unwrap_or_default();
+        let policy = cell.policy.ok_or("the cell has no policy")?;
+        let rows: Vec<Vec<f32>> = (0..ROWS).map(|row| logits(&case, row, experts, k)).collect();
+        let together = route(&rows, k, policy, context.threads)?;
+        let mut complaints = Vec::new();
+        let mut worst = 0.0f64;
+        for (row, logits) in rows.iter().enumerate() {
+            let alone = route(std::slice::from_ref(logits), k, policy, context.threads)?;
+            let (ids, weights) = &together[row];
+            if alone[0] != together[row] {
+                complaints.push(format!("row {row}: other bits alone than among {ROWS} rows"));
+            }
+            let (expected_ids, expected_weights) = by_the_rule(logits, k);
+            if *ids != expected_ids {
+                complaints
+                    .push(format!("row {row}: expected experts {expected_ids:?}, found {ids:?}"));
+            }
+            for (expected, found) in expected_weights.iter().zip(weights) {
+                let error = (expected - f64::from(*found)).abs();
+                worst = worst.max(if error.is_finite() { error } else { f64::INFINITY });
+            }
+        }
+        if worst > self.weights_max_abs {
+            complaints.push(format!("a weight differs by {worst:.2e}"));
+        }
+        let outcome = match complaints.split_first() {
+            None => Outcome::pass(format!("{ROWS} rows, weights within {worst:.1e}")),
+            Some((first, more)) => Outcome::fail(format!("{first}; and {} more", more.len())),
+        };
+        Ok(outcome.with("rows", ROWS).number("weights_max_abs", worst))
+    }
+}
+
+/// Logits of a case.
+fn logits(case: &str, row: usize, experts: usize, k: usize) -> Vec<f32> {
+    // A permutation that differs from row to row, so that the ids concerned do.
+    let step = (1..).map(|s| 2 * s + 1).filter(|s| gcd(*s, experts) == 1).nth(row % 5).unwrap_or(1);
+    let rank = |id: usize| (id * step + row) % experts;
+    let spaced = |rank: usize| -(rank as f32) / experts as f32;
+    let base: Vec<f32> = (0..experts)
+        .map(|id| match case {
+            "all_equal" => 0.75,
+            "equal_pairs" => spaced(rank(id) / 2),
+            "equal_at_the_last" | "near_tie_1e-7" if rank(id) == k => spaced(k - 1),
+            _ => spaced(rank(id)),
+        })
+        .collect();
+    if case != "near_tie_1e-7" {
+        return base;
+    }
+    // The first expert left out comes before the last one chosen, by 1e−7 of probability.
+    let total: f64 = base.iter().map(|x| f64::from(*x).exp()).sum();
+    let last = f64::from(spaced(k - 1));
+    let nearer = (last + 1e-7 * total / last.exp()) as f32;
+    (0..experts).map(|id| if rank(id) == k { nearer } else { base[id] }).collect()
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// The experts chosen and their renormalised weights, from the definition.
+fn by_the_rule(logits: &[f32], k: usize) -> (Vec<usize>, Vec<f64>) {
+    let mut order: Vec<usize> = (0..logits.len()).collect();
+    order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
+    order.truncate(k);
+    let exponentials: Vec<f64> = order.iter().map(|id| f64::from(logits[*id]).exp()).collect();
+    let total: f64 = exponentials.iter().sum();
+    (order, exponentials.iter().map(|e| e / total).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rule_prefers_low_ids_only_on_ties() {
+        assert_eq!(by_the_rule(&[1.0, 2.0, 2.0, 0.0], 2).0, [1, 2]);
+        assert_eq!(by_the_rule(&[1.0, 2.0, 2.000_001, 0.0], 2).0, [2, 1]);
+        let near = logits("near_tie_1e-7", 3, 8, 2);
+        let (ids, weights) = by_the_rule(&near, 3);
+        let gap = weights[1] - weights[2];
+        assert!(gap > 0.0 && gap < 5e-7, "{ids:?} {gap:e}");
+    }
+}
