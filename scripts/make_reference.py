@@ -105,7 +105,11 @@ def read_prompts(args):
     for name in args.only or []:
         if name not in chosen:
             raise SystemExit(f"{args.prompts} has no prompt `{name}`; it has {list(chosen)}")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(args.model)
+    texts = any(isinstance(p, str) for p in chosen.values())
+    has_tokenizer = (args.model / "tokenizer_config.json").exists()
+    tokenizer = None
+    if texts or has_tokenizer:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(args.model)
     prompts = {}
     for name, prompt in chosen.items():
         if args.only and name not in args.only:
@@ -115,7 +119,7 @@ def read_prompts(args):
             if len(ids) < args.tokens:
                 raise SystemExit(f"prompt `{name}` has {len(ids)} tokens, --tokens {args.tokens}")
             ids = ids[: args.tokens]
-        prompts[name] = (ids, tokenizer.decode(ids))
+        prompts[name] = (ids, tokenizer.decode(ids) if tokenizer else "")
     for name in filter(None, [args.taps, args.states]):
         if name not in prompts:
             raise SystemExit(f"no prompt `{name}`; there are {list(prompts)}")
@@ -176,7 +180,8 @@ def splitmix64(state):
 
 
 def store_taps(model, ids, tensors):
-    """Activations of every row of the prompt, under the names that the engine uses."""
+    """Activations of every row of the prompt, under the names that the engine uses; the experts
+    chosen and their weights by falling weight."""
     body = model.get_decoder()
     kept, hooks = {}, []
 
@@ -186,10 +191,21 @@ def store_taps(model, ids, tensors):
             kept[f"tap.{name}"] = output.detach().reshape(len(ids), -1).float().numpy().copy()
         hooks.append(module.register_forward_hook(hook))
 
+    def route(name, module):
+        def hook(_module, _inputs, output):
+            _, weights, index = output
+            order = torch.argsort(weights, dim=1, descending=True, stable=True)
+            weights, index = (t.gather(1, order) for t in (weights, index))
+            kept[f"tap.{name}.router_index"] = index.to(torch.int32).numpy().copy()
+            kept[f"tap.{name}.router_weight"] = weights.float().numpy().copy()
+        hooks.append(module.register_forward_hook(hook))
+
     keep("embed", body.embed_tokens)
     for i, layer in enumerate(body.layers):
         keep(f"layers.{i}.mixer", getattr(layer, "linear_attn", None) or layer.self_attn)
         keep(f"layers.{i}.mlp", layer.mlp)
+        if hasattr(layer.mlp, "experts"):
+            route(f"layers.{i}", layer.mlp.gate)
         keep(f"layers.{i}.out", layer)
     keep("final_norm", body.norm)
     forward(model, ids)
