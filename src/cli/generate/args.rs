@@ -39,7 +39,8 @@ pub(super) struct PromptArgs {
     #[command(flatten)]
     pub(super) source: PromptSource,
     /// A system message before the one of --user
-    #[arg(long, value_name = "TEXT", requires = "user", allow_hyphen_values = true)]
+    #[arg(long, value_name = "TEXT", requires = "user", allow_hyphen_values = true,
+        conflicts_with_all = ["prompt", "prompt_file", "prompt_ids", "chat", "prompts"])]
     pub(super) system: Option<String>,
     /// Let text that spells a control token (such as <|im_end|>) be that token; by default it stays
     /// text

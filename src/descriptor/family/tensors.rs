@@ -79,7 +79,11 @@ impl TensorIndex {
                 None => refusal,
             });
         }
-        let unclaimed = self.names.difference(&needed).find(|n| !TensorIndex::is_skipped(n));
+        // Whether a tied model's stored head is the embedding's copy shows when both are read.
+        let head = descriptor.roles.iter().find(|r| r.name == RoleName::LmHead);
+        let is_copy = |name: &str| name == HEAD && head.is_some_and(|r| r.tied_to.is_some());
+        let unclaimed =
+            self.names.difference(&needed).find(|n| !TensorIndex::is_skipped(n) && !is_copy(n));
         match unclaimed {
             Some(name) => Err(Refusal::of_file(
                 &self.file,

@@ -10,9 +10,9 @@ use minijinja_contrib::pycompat::unknown_method_callback;
 /// Beginning of the error that `raise_exception` raises.
 pub(super) const RAISED: &str = "raise_exception: ";
 
-/// Instructions that a template may execute: a hundred times what a conversation of a thousand
-/// turns takes. A loop without end stops here.
-const FUEL: u64 = 50_000_000;
+/// Instructions that a template may execute, many times what a conversation of a thousand turns
+/// takes. A loop without end stops here.
+const FUEL: u64 = 10_000_000;
 
 /// The environment, without a template.
 pub(super) fn environment() -> Environment<'static> {

@@ -3,8 +3,10 @@
 mod capture_compare;
 mod chunk_consistency;
 mod core_reference;
+mod descriptor_echo;
 mod descriptor_snapshot;
 mod device_facts;
+mod file_layouts;
 mod fusion_equivalence;
 mod generation_lifecycle;
 mod instruction_sets;

@@ -1,11 +1,12 @@
 //! Every kind, in one table: a new one adds its line here and its `mod` line beside.
 
 use super::{
-    capture_compare, chunk_consistency, core_reference, descriptor_snapshot, device_facts,
-    fusion_equivalence, generation_lifecycle, instruction_sets, long_sequence, manifest_identity,
-    model_reference, quant_artifact, quant_format, quant_kernel, refusal, region_invariance,
-    region_inventory, resource_safety, routing, runner_probe, sampling_distribution,
-    sampling_replay, schedule_invariance, soak, state_checkpoint, tokenizer_stream,
+    capture_compare, chunk_consistency, core_reference, descriptor_echo, descriptor_snapshot,
+    device_facts, file_layouts, fusion_equivalence, generation_lifecycle, instruction_sets,
+    long_sequence, manifest_identity, model_reference, quant_artifact, quant_format, quant_kernel,
+    refusal, region_invariance, region_inventory, resource_safety, routing, runner_probe,
+    sampling_distribution, sampling_replay, schedule_invariance, soak, state_checkpoint,
+    tokenizer_stream,
 };
 use crate::harness::kind::{DeviceUse, GateKind, KindSpec, PolicyUse};
 use crate::harness::spec::{Diagnostic, Overrides, Reading, parse_kind};
@@ -40,8 +41,10 @@ pub(in crate::harness) static REGISTRY: &[Registration] = &[
     kind::<capture_compare::CaptureCompare>(),
     kind::<chunk_consistency::ChunkConsistency>(),
     kind::<core_reference::CoreReference>(),
+    kind::<descriptor_echo::DescriptorEcho>(),
     kind::<descriptor_snapshot::DescriptorSnapshot>(),
     kind::<device_facts::DeviceFactsGate>(),
+    kind::<file_layouts::FileLayouts>(),
     kind::<fusion_equivalence::FusionEquivalence>(),
     kind::<core_reference::GdnExtremes>(),
     kind::<generation_lifecycle::GenerationLifecycle>(),

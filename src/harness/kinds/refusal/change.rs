@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// One step, applied to a private copy of the model's files.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub(super) enum Change {
+pub(in crate::harness::kinds) enum Change {
     /// Overwrites bytes from offset `at`.
     SetBytes {
         #[serde(default = "main_file")]
@@ -58,6 +58,13 @@ pub(super) enum Change {
         dtype: String,
         shape: Vec<usize>,
     },
+    /// Adds a copy of a tensor under another name.
+    CopyTensor {
+        #[serde(default = "main_file")]
+        file: String,
+        from: String,
+        to: String,
+    },
     /// Removes a tensor from a safetensors file.
     DropTensor {
         #[serde(default = "main_file")]
@@ -82,7 +89,7 @@ impl Change {
     /// # Errors
     /// A recipe that does not fit its model, in words: a place that is not there exactly once, an
     /// offset past the end, input/output errors.
-    pub(super) fn apply(&self, folder: &Path) -> Result<(), String> {
+    pub(in crate::harness::kinds) fn apply(&self, folder: &Path) -> Result<(), String> {
         let at = |file: &str| -> Result<PathBuf, String> {
             let plain = !file.is_empty() && !file.contains(['/', '\\']) && !file.starts_with('.');
             plain.then(|| folder.join(file)).ok_or(format!("`{file}` is no plain file name"))
@@ -123,6 +130,9 @@ impl Change {
             }
             Change::Tensor { file, name, dtype, shape } => {
                 edit(&at(file)?, |bytes| tensors::set(bytes, name, dtype, shape))
+            }
+            Change::CopyTensor { file, from, to } => {
+                edit(&at(file)?, |bytes| tensors::copy(bytes, from, to))
             }
             Change::DropTensor { file, name } => {
                 edit(&at(file)?, |bytes| tensors::drop(bytes, name))

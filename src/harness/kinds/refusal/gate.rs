@@ -189,13 +189,14 @@ mod tests {
         assert_eq!(problems(&gate(GOOD)), [""; 0]);
     }
 
-    const SHIPPED: [&str; 7] = [
+    const SHIPPED: [&str; 8] = [
         include_str!("../../../../gates/refusals-safetensors.yaml"),
         include_str!("../../../../gates/refusals-shards.yaml"),
         include_str!("../../../../gates/refusals-contradictions.yaml"),
         include_str!("../../../../gates/refusals-contradictions-hybrid.yaml"),
         include_str!("../../../../gates/refusals-descriptor.yaml"),
         include_str!("../../../../gates/refusals-config.yaml"),
+        include_str!("../../../../gates/refusals-qwen3.yaml"),
         include_str!("../../../../gates/refusals-config-nested.yaml"),
     ];
 

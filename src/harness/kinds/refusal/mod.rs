@@ -6,4 +6,5 @@ mod gate;
 mod tensors;
 mod traces;
 
+pub(super) use change::Change;
 pub(super) use gate::Refusal;

@@ -24,6 +24,15 @@ pub(super) fn set(
     })
 }
 
+/// Adds a copy of a tensor under another name.
+pub(super) fn copy(file: &mut Vec<u8>, from: &str, to: &str) -> Result<(), String> {
+    rebuild(file, |tensors| {
+        let copy = tensors.get(from).cloned().ok_or(format!("the file has no tensor `{from}`"))?;
+        tensors.insert(to.to_owned(), copy);
+        Ok(())
+    })
+}
+
 /// Removes a tensor.
 pub(super) fn drop(file: &mut Vec<u8>, name: &str) -> Result<(), String> {
     rebuild(file, |tensors| match tensors.remove(name) {
