@@ -75,9 +75,9 @@ pub(super) fn pointer(view: View) -> [Argument; 2] {
 
 /// Whether 16-byte accesses reach every row of these views.
 pub(super) fn wide(views: &[View]) -> Argument {
-    let whole = views
-        .iter()
-        .all(|v| v.pitch.is_multiple_of(8) && v.width.is_multiple_of(8) && v.address % 16 == 0);
+    let whole = views.iter().all(|v| {
+        v.pitch.is_multiple_of(8) && v.width.is_multiple_of(8) && v.address.is_multiple_of(16)
+    });
     Argument::U32(u32::from(whole))
 }
 

@@ -100,7 +100,7 @@ impl Executor<'_> {
 /// The kernel for a product: the same sums in every one of them.
 fn choose(arch: KernelArch, product: &Product) -> GemmKernel {
     let whole = product.m.is_multiple_of(8) && product.output_stride.is_multiple_of(8);
-    let aligned = product.output % 16 == 0;
+    let aligned = product.output.is_multiple_of(16);
     if product.wide || !whole || !aligned {
         return GemmKernel::rows_for(product.n);
     }
