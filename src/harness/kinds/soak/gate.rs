@@ -128,7 +128,7 @@ impl Soak {
 
     /// An engine of this trial's own: what others keep would be counted with it.
     fn engine(&self, cell: &Cell, context: &RunContext) -> Result<Engine, String> {
-        let model = Model::open(&context.path(&self.model)).map_err(|e| e.to_string())?;
+        let model = Model::open(context.path(&self.model)).map_err(|e| e.to_string())?;
         let weights = model.load(&LoadOptions::default()).map_err(|e| e.to_string())?;
         let options = EngineOptions {
             device: match cell.device {
