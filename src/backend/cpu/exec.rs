@@ -10,12 +10,9 @@ use super::gdn_conv1d::gdn_conv1d;
 use super::gdn_core::{Inputs, gdn_core};
 use super::gdn_gated_norm::{GatedNorm, gdn_gated_norm};
 use super::gdn_prepare::{Prepared, gdn_prepare};
-use super::gemm::gemm;
-use super::int4::{self, Packed, Rounding};
+use super::int4::{self, Packed};
 use super::mla_attention::{self, mla_attention, mla_latent_norm};
-use super::moe_combine::{moe_combine, moe_shared};
-use super::moe_experts::{Expert, Matrix, Order, moe_experts, moe_permute};
-use super::moe_router::moe_router;
+use super::moe_experts::Expert;
 use super::phase::Phases;
 use super::rms_norm::{Norm, per_head_norm, residual_norm, rms_norm};
 use super::rope::{Frequencies, Table, rope};
@@ -29,6 +26,9 @@ use crate::tensor::{Storage, Weight};
 use crate::units::mutant;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+mod experts;
+mod product;
 
 /// Weights and constants that operations use.
 #[derive(Debug)]
@@ -100,7 +100,7 @@ impl Executor {
                 .map_err(|e| format!("cannot allocate memory for the weights: {e}"))?,
             _ => Repacked::default(),
         };
-        let experts = experts(plan, &matrices, &mut repacked);
+        let experts = experts::bind(plan, &matrices, &mut repacked);
         let vectors = matrices
             .iter()
             .filter(|(r, w)| w.rows == 1 || r.role == RoleName::GdnConv)
@@ -125,31 +125,6 @@ impl Executor {
             round: policy.rounds_to_bf16(),
             current: AtomicUsize::new(0),
         })
-    }
-
-    /// Regions `gemm` and `gemm_f32`.
-    fn product(
-        &self,
-        weight: &WeightRef,
-        x: &[f32],
-        context: &Context<'_>,
-        out: &mut [f32],
-        round: bool,
-    ) {
-        if let Some(packed) = self.packed.get(weight) {
-            let rounding = Rounding { weights: self.round, results: round };
-            let wide = |x: &[f32], out: &mut [f32]| self.wide(weight, x, out, round);
-            return packed.product(self.isa, x, &context.phases, wide, out, rounding);
-        }
-        self.wide(weight, x, out, round);
-    }
-
-    /// The product with a weight that is not packed.
-    fn wide(&self, weight: &WeightRef, x: &[f32], out: &mut [f32], round: bool) {
-        match self.panels.get(weight) {
-            Some(panels) => fast::gemm(self.kernels, x, panels, out, round),
-            None => gemm(self.isa, x, &self.matrices[weight], out, round),
-        }
     }
 
     /// The region that was last started.
@@ -364,73 +339,16 @@ impl Executor {
                     residual_norm(isa, residual, b.get(x), norm, out);
                 });
             }
-            OpKind::MoeRouter { logits, ref router, index, weights } => {
-                let experts = b.width(logits);
-                let mut chosen = b.take(weights);
-                b.with(index, |index, b| {
-                    moe_router(isa, b.get(logits), experts, router, round, index, &mut chosen);
-                });
-                b.put(weights, chosen);
-            }
-            OpKind::MoePermute { x, index, experts, out } => {
-                let order = Order::new(b.get(index), experts);
-                let width = b.width(x);
-                b.with(out, |out, b| moe_permute(b.get(x), &order, width, out));
-            }
-            OpKind::MoeExperts { x, index, experts, gate, inner, out, .. } => {
-                let order = Order::new(b.get(index), experts);
-                let mut scratch = inner.map(|buf| b.take(buf));
-                let inner_rows = scratch.each_mut().map(Vec::as_mut_slice);
-                b.with(out, |out, b| {
-                    let experts = &self.experts[&gate];
-                    let kernels = (isa, self.kernels);
-                    moe_experts(kernels, b.get(x), &order, experts, round, inner_rows, out);
-                });
-                inner.into_iter().zip(scratch).for_each(|(buf, data)| b.put(buf, data));
-            }
-            OpKind::MoeCombine { x, index, weights, experts, out } => {
-                let order = Order::new(b.get(index), experts);
-                let width = b.width(out);
-                b.with(out, |out, b| {
-                    let (x, index, weights) = (b.get(x), b.get(index), b.get(weights));
-                    moe_combine(isa, x, index, weights, &order, width, round, out);
-                });
-            }
-            OpKind::MoeShared { x, shared, gate } => {
-                let width = b.width(x);
-                b.with(x, |x, b| {
-                    moe_shared(isa, x, b.get(shared), gate.map(|g| b.get(g)), width, round);
-                });
-            }
+            OpKind::MoeRouter { .. }
+            | OpKind::MoePermute { .. }
+            | OpKind::MoeExperts { .. }
+            | OpKind::MoeCombine { .. }
+            | OpKind::MoeShared { .. } => self.run_experts(op, b),
             OpKind::SiluMul { gate, up, out } => {
                 let width = b.width(out);
                 b.with(out, |out, b| silu_mul(isa, b.get(gate), b.get(up), width, round, out));
             }
         }
-    }
-
-    /// Region `gate_up`.
-    fn gate_up(&self, weights: [&WeightRef; 2], x: &[f32], context: &Context<'_>, out: &mut [f32]) {
-        let [gate, up] = weights;
-        let weights = if mutant!("fused_gate_up_swapped") { [up, gate] } else { weights };
-        let packed = weights.iter().any(|w| self.packed.contains_key(w));
-        if let [Some(gate), Some(up)] = weights.map(|w| self.panels.get(w))
-            && !packed
-        {
-            return fast::gate_up(self.kernels, x, [gate, up], out, self.round);
-        }
-        let mut products = [vec![0.0; out.len()], vec![0.0; out.len()]];
-        for (weight, product) in weights.into_iter().zip(&mut products) {
-            let round = self.round && !mutant!("fused_products_unrounded");
-            self.product(weight, x, context, product, round);
-        }
-        let [gate, up] = &products;
-        silu_mul(self.isa, gate, up, self.rows(weights[0]), self.round, out);
-    }
-
-    /// Rows of a matrix.
-    fn rows(&self, weight: &WeightRef) -> usize {
-        self.panels.get(weight).map_or_else(|| self.matrices[weight].rows, |panels| panels.rows)
     }
 
     fn norm(&self, norm: &NormWeight) -> Norm<'_> {
@@ -441,30 +359,6 @@ impl Executor {
             round: self.round,
         }
     }
-}
-
-/// Every expert's own matrices: panels where they were packed, else memory of the whole weights.
-fn experts(
-    plan: &Plan,
-    matrices: &HashMap<WeightRef, Weight>,
-    repacked: &mut Repacked,
-) -> HashMap<WeightRef, Vec<Expert>> {
-    let mut all = HashMap::new();
-    for op in plan.all_ops() {
-        let OpKind::MoeExperts { experts, gate, up, down, .. } = op.kind else { continue };
-        let mut of = |weight: WeightRef| -> Vec<Matrix> {
-            if let Some(panels) = repacked.experts.remove(&weight) {
-                return panels.into_iter().map(Matrix::Panels).collect();
-            }
-            let rows = matrices[&weight].rows / experts;
-            let slice = |e: usize| matrices[&weight].slice_rows(e * rows..(e + 1) * rows);
-            (0..experts).map(|e| Matrix::Plain(slice(e))).collect()
-        };
-        let matrices = of(gate).into_iter().zip(of(up)).zip(of(down));
-        let expert = |((gate, up), down)| Expert { gate, up, down };
-        all.insert(gate, matrices.map(expert).collect());
-    }
-    all
 }
 
 fn transpose(values: &[f32], cols: usize) -> Vec<f32> {
