@@ -117,7 +117,11 @@ pub(super) fn residual_add(isa: Isa, residual: &mut [f32], x: &[f32], width: usi
 
 /// x += bias, every row.
 pub(super) fn bias_add(isa: Isa, x: &mut [f32], bias: &[f32], round: bool) {
-    for_each_row(x, bias.len(), |_, row| bias_row(isa, row, bias, round));
+    let round = round && !mutant!("bias_lost_rounding");
+    for_each_row(x, bias.len(), |row, x| {
+        let missed = mutant!("bias_first_row_only") && row > 0;
+        bias_row(isa, x, if missed { &bias[..0] } else { bias }, round);
+    });
 }
 
 /// silu(gate) × up, every row.

@@ -44,9 +44,13 @@ pub(super) fn mla_latent_norm(
         out.copy_from_slice(&x[row * (width + rope)..][..width]);
     });
     for_each_row(rope_key, rope, |row, out| {
-        out.copy_from_slice(&x[row * (width + rope) + width..][..rope]);
+        let start = if mutant!("mla_rope_key_shifted") { width - 1 } else { width };
+        out.copy_from_slice(&x[row * (width + rope) + start..][..rope]);
     });
-    rms_norm(isa, &raw, norm, latent);
+    match mutant!("mla_latent_not_normalised") {
+        true => latent.copy_from_slice(&raw),
+        false => rms_norm(isa, &raw, norm, latent),
+    }
 }
 
 /// Dimensions of one latent attention.
@@ -145,6 +149,7 @@ fn one_row<W: Widen, E: Widen>(
         buffer.clear();
         buffer.resize(latent, 0.0);
     }
+    let keys = if mutant!("mla_value_rows_as_keys") { &kv_b[latent..] } else { keys };
     absorb(isa, q_nope, keys, round, &mut s.query);
     let (mut max, mut sum) = (0.0, 0.0);
     for (b, (n, rope_keys, latents)) in blocks.iter().enumerate() {

@@ -41,6 +41,9 @@ pub(super) fn moe_combine(
         if !mutant!("moe_combine_by_weight") {
             leaves.sort_by_key(|leaf| leaf.expert);
         }
+        if mutant!("moe_combine_drops_a_choice") && leaves.len() > 1 {
+            leaves.pop();
+        }
         let merges = merges(&leaves);
         combine(isa, &leaves, &merges, round, out);
     });
@@ -128,7 +131,11 @@ pub(super) fn moe_shared(
     round: bool,
 ) {
     for_each_row(x, width, |row, x| {
-        let scale = gate.map(|gate| sigmoid(gate[row]));
+        let scale = match gate {
+            Some(gate) if !mutant!("moe_shared_ungated") => Some(sigmoid(gate[row])),
+            _ => None,
+        };
+        let row = if mutant!("moe_shared_row_stale") { row & !1 } else { row };
         add_shared(isa, x, &shared[row * width..][..width], scale, round);
     });
 }

@@ -55,7 +55,7 @@ pub(super) fn moe_permute(x: &[f32], order: &Order, width: usize, out: &mut [f32
     for (choice, place) in order.places.iter().enumerate() {
         let place = if mutant!("moe_permute_swapped") { place ^ 1 } else { *place };
         if let Some(source) = sources.get_mut(place) {
-            *source = choice / k;
+            *source = if mutant!("moe_permute_unsorted") { place / k } else { choice / k };
         }
     }
     super::rows::for_each_row(out, width, |place, row| {
@@ -116,7 +116,11 @@ impl Task<'_> {
     fn run(&mut self, kernels: (Isa, Kernels), round: bool) {
         self.expert.gate.product(kernels, self.x, self.gate, round);
         self.expert.up.product(kernels, self.x, self.up, round);
-        silu_mul(kernels.0, self.gate, self.up, self.expert.gate.rows(), round, self.act);
+        let (gate, up) = match mutant!("moe_gate_up_swapped") {
+            true => (&self.up, &self.gate),
+            false => (&self.gate, &self.up),
+        };
+        silu_mul(kernels.0, gate, up, self.expert.gate.rows(), round, self.act);
         self.expert.down.product(kernels, self.act, self.out, round);
     }
 }
@@ -134,7 +138,9 @@ pub(super) fn moe_experts(
     let mut tasks = Vec::new();
     let [mut gates, mut ups, mut acts] = inner;
     let (mut inputs, mut outputs) = (x, out);
-    for (expert, span) in experts.iter().zip(order.starts.windows(2)) {
+    for (id, span) in order.starts.windows(2).enumerate() {
+        let id = if mutant!("moe_neighbouring_expert") { (id + 1) % experts.len() } else { id };
+        let expert = &experts[id];
         let rows = span[1] - span[0];
         if rows == 0 {
             continue;

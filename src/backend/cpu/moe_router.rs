@@ -39,7 +39,7 @@ pub(super) fn moe_router(
     let rows = index.chunks_exact_mut(k).zip(weights.chunks_exact_mut(k));
     for ((index, weights), p) in rows.zip(probabilities.chunks_exact(experts)) {
         choose(p, index, weights);
-        if router.renormalise {
+        if router.renormalise && !mutant!("moe_weights_not_renormalised") {
             let total = weights.iter().fold(0.0, |sum, w| sum + w);
             weights.iter_mut().for_each(|w| *w /= total);
         }
