@@ -79,8 +79,8 @@ pub(super) fn without_generation_blocks(template: &str) -> String {
     let mut out = String::with_capacity(template.len());
     let mut rest = template;
     while let Some(start) = rest.find("{%") {
-        let Some(length) = rest[start..].find("%}") else { break };
-        let tag = &rest[start..start + length + 2];
+        let Some(length) = rest[start + 2..].find("%}") else { break };
+        let tag = &rest[start..start + length + 4];
         let name = tag[2..tag.len() - 2].trim_matches(['-', '+', ' ', '\t', '\n', '\r']);
         out.push_str(&rest[..start]);
         match name {
@@ -88,7 +88,7 @@ pub(super) fn without_generation_blocks(template: &str) -> String {
             "endgeneration" => out.push_str(&tag.replacen("endgeneration", "endif", 1)),
             _ => out.push_str(tag),
         }
-        rest = &rest[start + length + 2..];
+        rest = &rest[start + length + 4..];
     }
     out + rest
 }

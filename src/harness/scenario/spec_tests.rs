@@ -191,7 +191,7 @@ fn values_are_replaced_from_the_command_line_and_the_rule_is_not() {
     let refused = |key, value| set(&[(key, value)]).unwrap_err().to_string();
     assert_eq!(
         refused("admit_when", "{ all: [] }"),
-        "example.yaml: --set admit_when: a scenario lets `admit_when` stand as it is\n  = \
+        "example.yaml: --set admit_when: a scenario lets `admit_when` stand as it is\n   = \
          expected: `model`, or a path below workload, sweep, measure, arms, profiles"
     );
     assert!(refused("worklod.decode_tokens", "4").contains("did you mean `workload`?"));

@@ -207,9 +207,9 @@ mod tests {
         }
     }
 
-    /// Rules that no trial here can break: the first needs an unreadable disk, the second a file of
+    /// Rules that no trial here can break: the first needs an unreadable disk, the others files of
     /// 100 MB.
-    const NOT_TRIED: [Rule; 2] = [Rule::Readable, Rule::IndexLimit];
+    const NOT_TRIED: [Rule; 3] = [Rule::Readable, Rule::IndexLimit, Rule::SidecarLimit];
 
     #[test]
     fn every_rule_has_a_trial() {

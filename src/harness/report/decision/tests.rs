@@ -145,7 +145,7 @@ fn error_rates_of_the_machine_are_shown_or_said_to_be_unknown() {
         holds: true,
     });
     let page = render_decision(&record);
-    for words in ["20310509-error-rates", "3 of 30", "3 of 31", "4.4%", "400 A/A quads"] {
+    for words in ["20310509-error-rates", "3 of 30", "3 of 31", "4.40%", "400 A/A quads"] {
         assert!(page.contains(words), "{words}");
     }
     assert!(!page.contains("exceeds its limit"));
@@ -188,7 +188,8 @@ fn a_live_peer_has_a_peer_ratio_and_decides_nothing() {
     let decode = &ratios[0].estimate;
     assert!((decode.log_ratio.exp() - 1.5).abs() < 0.02 && ratios[0].rules.is_empty());
     let page = render_decision(&record);
-    assert!(page.contains("peer ratio 1.5") && page.contains("other engine 1.0"));
+    let shown = format!("peer ratio {:.3}", decode.log_ratio.exp());
+    assert!(page.contains(&shown) && page.contains("other engine 1.0"), "{shown}");
 }
 
 #[test]
