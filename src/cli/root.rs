@@ -9,6 +9,7 @@ use std::process::ExitCode;
 macro_rules! commands {
     ($($(#[$meta:meta])* $variant:ident = $module:ident,)*) => {
         #[derive(Debug, Subcommand)]
+        #[expect(clippy::large_enum_variant, reason = "one value, made once a process")]
         enum Command { $($(#[$meta])* $variant(super::$module::Args),)* }
 
         fn dispatch(command: Command, console: &Console) -> Result<Exit, Failure> {

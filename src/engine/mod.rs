@@ -4,10 +4,10 @@
 //! sequences. Prefill, decode and verification are thin names for it.
 
 mod batch;
-#[expect(clippy::module_inception, reason = "the type is the module's idea")]
 mod build;
 mod check;
 mod device;
+#[expect(clippy::module_inception, reason = "the type is the module's idea")]
 mod engine;
 mod error;
 mod lower;

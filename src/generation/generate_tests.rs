@@ -170,7 +170,7 @@ fn a_prompt_can_be_interrupted_before_its_first_token() {
     let prompt: Vec<u32> = vec![1; 10];
     let long = Request { prompt: &prompt, ..request(2, warm()) };
     let model = ScriptedModel::new(8, 64, lines.clone()).with_step_tokens(4);
-    let results = generate_all(&model, &[long.clone()], &mut watch(None, usize::MAX));
+    let results = generate_all(&model, std::slice::from_ref(&long), &mut watch(None, usize::MAX));
     assert_eq!(results[0].as_ref().unwrap().ids(), [3, 3]);
     let lengths = |model: &ScriptedModel| -> Vec<usize> {
         model.calls().forwards.iter().map(Vec::len).collect()

@@ -89,6 +89,7 @@ fn keep_groups(p: &mut [f32], router: &Router) {
 }
 
 /// The largest values and their places, falling; the lowest place on ties.
+#[expect(clippy::needless_range_loop, reason = "two slices are filled in step")]
 fn choose(p: &[f32], index: &mut [f32], values: &mut [f32]) {
     let ties_to_highest = mutant!("moe_tie_order");
     for i in 0..index.len() {

@@ -223,8 +223,7 @@ fn problems(
         ("missed slowdowns of real runs", 1.0 - slowed.declined.share(), spec.missed_at_most),
     ];
     for (what, share, limit) in limits {
-        // Written so that NaN is a problem.
-        if !(share <= limit) {
+        if share.is_nan() || share > limit {
             problems.push(format!("{what}: {}, at most {}", percent(share), percent(limit)));
         }
     }

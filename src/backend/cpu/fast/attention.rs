@@ -8,6 +8,8 @@
 //! 16-lane sum of `reference`. Queries of a tile share loads, never sums, and a block may be computed
 //! by any thread, so a row's bits depend on its query, its position and the cache alone.
 
+#![expect(clippy::needless_range_loop, reason = "the registers of a tile are indexed together")]
+
 use super::cache::{PanelPage, VALUE_PANEL, key_panel, padded};
 use super::gemm::Rows;
 use super::kernels::Kernels;

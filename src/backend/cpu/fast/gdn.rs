@@ -6,6 +6,8 @@
 //! the instruction set. Dot products of k and q rows are the 16-lane sums of `reference`. Rows of a tile
 //! share loads, never sums, so a row has the same bits alone and in a group.
 
+#![expect(clippy::needless_range_loop, reason = "the registers of a tile are indexed together")]
+
 use super::simd::{LANES, Simd, dispatch};
 use crate::backend::cpu::GROUP_TOKENS;
 use crate::backend::cpu::gdn_core::Inputs;

@@ -93,7 +93,7 @@ impl<'a> Rows<'a> {
             let words = x.chunks_exact(cols).flat_map(|row| row.chunks(2).map(pair)).collect();
             return Rows { words: Cow::Owned(words), words_per_row: pairs };
         }
-        if cols % 2 == 0 {
+        if cols.is_multiple_of(2) {
             // SAFETY: FP32 values and their bits have the same size and alignment.
             let words = unsafe { std::slice::from_raw_parts(x.as_ptr().cast::<u32>(), x.len()) };
             return Rows { words: Cow::Borrowed(words), words_per_row: cols };

@@ -96,6 +96,7 @@ mod tests {
     }
 
     /// The definition: integers, then groups in ascending order.
+    #[expect(clippy::needless_range_loop, reason = "codes and scales are indexed alike")]
     fn portable_rows(packed: &Int4, x: &[f32]) -> Vec<f32> {
         let (k, group) = (packed.shape.cols(), packed.shape.group());
         let activations = Activations::of(Isa::PORTABLE, x, k, group);

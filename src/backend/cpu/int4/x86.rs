@@ -1,5 +1,7 @@
 //! The kernels of AVX2 and AVX-512: `vpmaddwd` on pairs of sixteen-bit integers.
 
+#![expect(clippy::needless_range_loop, reason = "the registers of a tile are indexed together")]
+
 use super::activations::Row;
 use super::kernel::{Results, TOKENS};
 use super::panel::{BLOCK, ROWS, Tile, WORDS};

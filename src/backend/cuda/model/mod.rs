@@ -9,6 +9,7 @@ mod graph;
 mod head;
 mod launcher;
 mod memory;
+#[expect(clippy::module_inception, reason = "the type is the module's idea")]
 mod model;
 mod nodes;
 mod products;

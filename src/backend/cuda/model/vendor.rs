@@ -2,6 +2,7 @@
 
 use crate::backend::cuda::{Blas, BlasPlan, CudaError, Device, Product};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Tokens from which the library takes a product; fewer read the weights at memory's rate anyway.
@@ -33,10 +34,10 @@ impl VendorProducts {
     pub(super) unsafe fn run(&self, device: &Device, product: &Product) -> Result<(), CudaError> {
         let shape = (product.m, product.n, product.k);
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        if !plans.contains_key(&shape) {
-            plans.insert(shape, self.blas.plan(product.m, product.n, product.k)?);
-        }
-        let plan = &plans[&shape];
+        let plan = match plans.entry(shape) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(self.blas.plan(product.m, product.n, product.k)?),
+        };
         // SAFETY: the plan is for this shape; the caller answers for the memory.
         unsafe { plan.run(device, product) }
     }

@@ -41,7 +41,7 @@ fn one_bit_anywhere_fails() {
         let mut cut = whole.clone();
         change(&mut cut);
         let outcome = compare(2, &whole, &cut, &whole);
-        (outcome.verdict == Verdict::Fail).then_some(outcome.message).unwrap_or_default()
+        if outcome.verdict == Verdict::Fail { outcome.message } else { Default::default() }
     };
     assert_eq!(message(|_| ()), "");
     assert!(message(|t| t.logits[1][0] = 2.000_000_2).contains("position 1 (prompt) differ"));

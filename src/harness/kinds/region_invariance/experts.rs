@@ -72,13 +72,16 @@ fn gathered(b: &mut Builder, region: Region, cell: &Cell) -> Result<(), String> 
     Ok(())
 }
 
-/// What a router that renormalises gives for each row of logits: ids and weights.
+/// The experts of one row and their weights.
+pub(in crate::harness::kinds) type Route = (Vec<usize>, Vec<f32>);
+
+/// What a router that renormalises gives for each row of logits.
 pub(in crate::harness::kinds) fn route(
     rows: &[Vec<f32>],
     k: usize,
     policy: Policy,
     threads: usize,
-) -> Result<Vec<(Vec<usize>, Vec<f32>)>, String> {
+) -> Result<Vec<Route>, String> {
     let mut b = Builder::new();
     let experts = rows.first().map_or(0, Vec::len);
     let logits = b.input("logits", experts, Draw::Activation);

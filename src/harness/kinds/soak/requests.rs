@@ -162,7 +162,8 @@ impl<'a> Traffic<'a> {
         let mut fresh = self.engine.sequence().map_err(text)?;
         let too_long = vec![1; CONTEXT_TOKENS + 1];
         let outside = [vocab as u32];
-        let requests: [(&[u32], fn(&SequenceError) -> bool); 3] = [
+        type Refused = fn(&SequenceError) -> bool;
+        let requests: [(&[u32], Refused); 3] = [
             (&[], |e| *e == SequenceError::NoTokens),
             (&outside, |e| matches!(e, SequenceError::TokenOutOfRange { .. })),
             (&too_long, |e| matches!(e, SequenceError::ContextFull { .. })),
