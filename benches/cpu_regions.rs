@@ -6,8 +6,8 @@
 
 use assay::backend::cpu::{CpuModel, CpuOptions, Isa};
 use assay::backend::{
-    Buf, BufferSpec, CacheSpec, DeviceModel, GdnSpec, NormWeight, Op, OpKind, Plan, Policy,
-    RegionRun, Span, State, WeightRef,
+    Buf, BufferSpec, CacheKind, CacheSpec, DeviceModel, GdnSpec, NormWeight, Op, OpKind, Plan,
+    Policy, RegionRun, Span, State, WeightRef,
 };
 use assay::descriptor::{GatedDeltaNet, NormStyle, RoleName};
 use assay::tensor::{Shared, Storage, Weight, bf16_bits, round_bf16};
@@ -148,7 +148,13 @@ fn attention(c: &mut Criterion) {
     let (heads, kv_heads, head_dim) = (9, 3, 64);
     let build = |attends: bool| {
         let mut s = Subject::new();
-        s.plan.attention_slots.push(CacheSpec { layer: 0, kv_heads, head_dim });
+        s.plan.attention_slots.push(CacheSpec {
+            layer: 0,
+            kv_heads,
+            head_dim,
+            value_dim: head_dim,
+            kind: CacheKind::Full,
+        });
         let (k, v) = (s.input(kv_heads * head_dim), s.input(kv_heads * head_dim));
         let mut s = s.op(OpKind::KvWrite { k, v, slot: 0 });
         if !attends {

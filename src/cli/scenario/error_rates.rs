@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 Examples:
   assay scenario error-rates
   assay scenario error-rates --resume results/ID-aa-cpu-error-rates.partial
-  assay report render results/ID-aa-cpu-error-rates --out reports/error-rates-cpu
+  assay report render results/ID-aa-cpu-error-rates --out reports/error-rates
 
 Measures two arms that are the same: one long series that pseudo-runs are resampled out of, real
 runs with the threshold at a ratio of 1, and real runs with an injected slowdown. The scenario's

@@ -189,7 +189,8 @@ mod tests {
         assert_eq!(problems(&gate(GOOD)), [""; 0]);
     }
 
-    const SHIPPED: [&str; 8] = [
+    const SHIPPED: [&str; 9] = [
+        include_str!("../../../../gates/refusals-int4.yaml"),
         include_str!("../../../../gates/refusals-safetensors.yaml"),
         include_str!("../../../../gates/refusals-shards.yaml"),
         include_str!("../../../../gates/refusals-contradictions.yaml"),

@@ -145,7 +145,7 @@ fn error_rates_of_the_machine_are_shown_or_said_to_be_unknown() {
         holds: true,
     });
     let page = render_decision(&record);
-    for words in ["20310509-error-rates", "3 of 30", "3 of 31", "4.40%", "400 A/A quads"] {
+    for words in ["20310509-error-rates", "3 of 30", "3 of 31", "4.37%", "400 A/A quads"] {
         assert!(page.contains(words), "{words}");
     }
     assert!(!page.contains("exceeds its limit"));
