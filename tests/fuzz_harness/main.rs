@@ -44,6 +44,7 @@ fn tried(target: fn(&[u8]), input: &[u8]) -> Result<(), String> {
 }
 
 /// Replays the corpus, then mutations of it.
+#[expect(clippy::print_stdout, reason = "a fuzzer says what it tried")]
 fn fuzz(name: &str, seeds: &[Vec<u8>], target: fn(&[u8])) {
     assert!(seeds.len() >= 3, "{name}: {} seeds", seeds.len());
     let check = |input: &[u8], what: &str| {

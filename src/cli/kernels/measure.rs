@@ -18,11 +18,11 @@ use std::time::Instant;
 #[command(after_help = "\
 Examples:
   assay kernels measure --descriptor descriptors/qwen38-27b.json
-  assay kernels measure --descriptor descriptors/qwen38-27b.json --context 512,32768 --batch 1,8
-  assay kernels measure --descriptor descriptors/llama32-1b.json --out llama.json
+  assay kernels measure --descriptor descriptors/qwen38-27b.json --batch 1,8
+  assay kernels measure --descriptor descriptors/llama32-1b.json --out a.json
 
-Weights are synthetic: of realistic scale and entropy, made on the device. The bound is the weights,
-states and cached keys that a step reads, over the rate at which this device reads memory in the
+Weights are synthetic: of realistic scale and entropy, made on the device. The bound is the weights, \
+states and cached keys that a step reads, over the rate at which this device reads memory in the \
 same run.")]
 pub(super) struct Args {
     /// The model's descriptor

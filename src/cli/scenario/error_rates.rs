@@ -21,12 +21,12 @@ Examples:
   assay scenario error-rates --resume results/ID-aa-cpu-error-rates.partial
   assay report render results/ID-aa-cpu-error-rates --out reports/error-rates
 
-Measures two arms that are the same: one long series that pseudo-runs are resampled out of, real
-runs with the threshold at a ratio of 1, and real runs with an injected slowdown. The scenario's
+Measures two arms that are the same: one long series that pseudo-runs are resampled out of, real \
+runs with the threshold at a ratio of 1, and real runs with an injected slowdown. The scenario's \
 `error_rates` says how many. Leave the machine alone meanwhile; Ctrl-C keeps what was measured.
 
-Decision reports on a machine like this one show the figures, from the latest campaign under
-reports/ or results/. Exit code: 0 if every rate is within its limit and real runs agree with
+Decision reports on a machine like this one show the figures, from the latest campaign under \
+reports/ or results/. Exit code: 0 if every rate is within its limit and real runs agree with \
 resampled ones, else 1.")]
 pub(super) struct Args {
     /// A scenario with `error_rates`
