@@ -219,7 +219,7 @@ fn a_merged_run_keeps_the_gravest_verdict_and_refuses_what_does_not_belong_toget
         assert!(told.contains(reason), "{stderr}");
     };
     refused(&a, &set, "made with different --set values");
-    refused(&a, &other, "one ran without --long, one with --long");
+    refused(&a, &other, "one ran without --long, one with");
     project.write("probe", "behaviour: [pass]\nrepeat: 2");
     refused(&a, &run("e", &[]), "the file of gate `probe` differs");
     let changed = format!("{b}/run.json");

@@ -14,9 +14,9 @@ use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
 Examples:
-  assay model quantize --model ./SmolLM2-135M --roles ffn --out ./SmolLM2-135M-int4
-  assay model quantize --model ./SmolLM2-135M --roles ffn,attention,lm_head --group 64 --out ./q4
-  assay model quantize --model ./SmolLM2-135M --roles ffn --prefill bf16 --out ./q4-both
+  assay model quantize --model DIR --roles ffn --out DIR-int4
+  assay model quantize --model DIR --roles ffn,lm_head --group 64 --out ./q4
+  assay model quantize --model DIR --roles ffn --prefill bf16 --out ./both
 
 Roles are names (mlp_gate, attn_q, …) or sets of them: ffn, attention, gdn, all. The source is only
 read. A stopped conversion goes on where it was when the same command runs again.";

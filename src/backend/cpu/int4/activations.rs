@@ -12,7 +12,7 @@ const LEAST: f32 = 1e-30;
 const ROUND: f32 = 12_582_912.0;
 /// The bits of infinity: an absolute value from here on is not finite.
 const INFINITY_BITS: u32 = 0x7f80_0000;
-/// What is added to codes in a [`super::Panel`].
+/// What is added to codes in a panel.
 const BIAS: i32 = 8;
 /// Values that one thread converts without asking others.
 const INLINE_VALUES: usize = 16 << 10;
