@@ -18,7 +18,7 @@ Examples:
   assay model quantize --model DIR --roles ffn,lm_head --group 64 --out ./q4
   assay model quantize --model DIR --roles ffn --prefill bf16 --out ./both
 
-Roles are names (mlp_gate, attn_q, …) or sets of them: ffn, attention, gdn, all. The source is only
+Roles are names (mlp_gate, attn_q, …) or sets of them: ffn, attention, gdn, all. The source is only \
 read. A stopped conversion goes on where it was when the same command runs again.";
 
 /// Sets of roles by name.

@@ -12,7 +12,7 @@ Examples:
   assay model verify --model ./SmolLM2-135M-int4 --source ./SmolLM2-135M
   assay model verify --model ./SmolLM2-135M-int4 --json
 
-Exit code 0: everything holds. 1: something does not. 2: nothing is wrong, but without --source the
+Exit code 0: everything holds. 1: something does not. 2: nothing is wrong, but without --source the \
 weights were not compared with what they were made from.";
 
 /// Arguments of `assay model verify`.
