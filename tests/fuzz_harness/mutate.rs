@@ -1,5 +1,6 @@
 //! Small damage to inputs: of bytes, of lines, of words, and of values where the input is JSON.
 
+use assay::units::SplitMix64;
 use serde_json::Value;
 
 /// Words that parsers and arithmetic stumble over.
@@ -54,21 +55,16 @@ const WORDS: &[&str] = &[
 
 /// A source of damaged inputs.
 pub(crate) struct Mutator {
-    state: u64,
+    words: SplitMix64,
 }
 
 impl Mutator {
     pub(crate) fn new(seed: u64) -> Mutator {
-        Mutator { state: seed }
+        Mutator { words: SplitMix64::new(seed) }
     }
 
     fn below(&mut self, n: usize) -> usize {
-        // SplitMix64.
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % n.max(1) as u64) as usize
+        (self.words.next_word() % n.max(1) as u64) as usize
     }
 
     fn word(&mut self) -> &'static str {
