@@ -4,8 +4,8 @@ use assay::backend::DeviceKind;
 use assay::harness::report::{check_reports, render_report, write_report};
 use assay::harness::scenario::{
     Campaign, CampaignEnd, CampaignWatch, Decision, ErrorRateSpec, Line, RunEnd, RunError,
-    RunRequest, ScenarioFile, ScenarioRun, StoredRun, Watch, WorkerCommand, load_scenario_run,
-    model_source, resolve_build, run_campaign, run_scenario,
+    RunRequest, ScenarioFile, ScenarioRun, StoredRun, Watch, WorkerCommand, is_dropped,
+    load_scenario_run, model_source, resolve_build, run_campaign, run_scenario,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -183,31 +183,40 @@ fn request<'a>(file: &'a ScenarioFile, out: &'a Path) -> RunRequest<'a> {
 
 #[cfg(unix)]
 #[test]
-#[ignore = "fails: the peer that ends early is recorded without a reason; the cause is not known yet"]
 fn a_live_peer_stands_beside_and_a_broken_one_ends_nothing_but_itself() {
     let out = tempfile::tempdir().unwrap();
-    // Honest in all but its weights, which it does not declare; the other dies at its third forward.
+    // Honest in all but its weights, which it does not declare; one dies at its first forward, while
+    // it is loaded, the other at its third, in the midst of a quad.
     let peer = |at_forward: &str| {
         format!(
             r#"{{ command: [sh, -c, "while read -r line; do case $line in *load*) echo '{{\"reply\":\"loaded\",\"protocol\":1,\"name\":\"shell\",\"output\":\"tokens\"}}';; *forward*) n=$((n+1)); {at_forward} sleep 0.1; echo '{{\"reply\":\"forwarded\",\"prefill_ms\":40,\"decode_ms\":60,\"prompt_tokens\":4,\"decode_tokens\":3,\"tokens\":[1,2,3,4]}}';; *) exit;; esac; done"] }}"#
         )
     };
     let arms = format!(
-        "candidate: {{ policy: reference, threads: 1 }}\n  honest: {}\n  broken: {}",
+        "candidate: {{ policy: reference, threads: 1 }}\n  honest: {}\n  stillborn: {}\n  broken: {}",
         peer(""),
+        peer("exit 3;"),
         peer("[ $n -gt 2 ] && exit 3;")
     );
     let file = scenario(&[("candidate: { policy: reference, threads: 1 }", &arms)]);
     let end = run_scenario(&request(&file, out.path()), None, &mut StopAfter(usize::MAX));
     let (folder, run) = decided(end);
-    assert_eq!(run.run.plan.peers, ["broken", "honest"]);
-    let problem = run.run.peers["broken"].problem.as_deref().unwrap_or_default();
-    assert!(problem.contains("ended"), "{problem}");
+    assert_eq!(run.run.plan.peers, ["broken", "honest", "stillborn"]);
+    let problem = |arm: &str| run.run.peers[arm].problem.as_deref().unwrap_or_default();
+    assert!(problem("stillborn").contains("ended"), "{}", problem("stillborn"));
     let of = |arm: &str| {
         let quads = run.lines.iter().filter(|l| matches!(l, Line::Quad(q) if q.arm == arm));
         quads.count()
     };
-    assert!(of("candidate") >= 12 && of("broken") < of("candidate"));
+    assert_eq!(of("stillborn"), 0);
+    // A machine so busy that the engine's own quads are dropped ends the run, peers or not.
+    let kept = |l: &&Line| matches!(l, Line::Quad(q) if q.arm == "candidate" && !is_dropped(q));
+    let kept = run.lines.iter().filter(kept).count();
+    if kept < 12 {
+        return;
+    }
+    assert!(problem("broken").contains("ended"), "{}", problem("broken"));
+    assert!(of("broken") < of("candidate"));
     // A busy machine may hold the honest one up for longer than its account allows.
     if run.run.peers["honest"].problem.is_none() {
         assert!(of("honest") >= 12);

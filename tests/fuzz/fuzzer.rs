@@ -2,14 +2,14 @@
 //!
 //! A target turns bytes into a *signature*, a short text that says which way the parser went (the
 //! kind of its error, with numbers and names left out). Inputs with a signature that was not seen
-//! before join the pool, which stands in for coverage. The corpus of a target is the files of
-//! `tests/corpus/NAME/`; `cargo test` replays them and a fixed number of mutations of each. A longer
-//! run is an ignored test; everything follows from its seed.
+//! before join the pool, which stands in for coverage. The corpus of a target is the files of some
+//! folders; `cargo test` replays them and a fixed number of mutations. A longer run is an ignored
+//! test; everything follows from its seed.
 //!
-//! An input that makes a target panic or takes too long is made smaller, written to the corpus
-//! folder as `found-…`, and reported.
+//! An input that makes a target panic or takes too long is made smaller, written to
+//! `target/tmp/fuzz/NAME/found-…`, and reported; it belongs into `tests/corpus/`.
 
-use assay::units::SplitMix64;
+use crate::mutate::Mutator;
 use std::collections::BTreeMap;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,22 +18,20 @@ use std::time::{Duration, Instant};
 
 /// A parser under test.
 pub(crate) struct Target {
-    /// Its folder under `tests/corpus/`.
     pub(crate) name: &'static str,
+    /// Whose files, without those of folders within, are its corpus.
+    pub(crate) folders: &'static [&'static str],
     /// Pieces that mutations put in.
     pub(crate) dictionary: &'static [&'static str],
     /// Runs the parser and checks what must hold; gives the signature.
     pub(crate) run: fn(&[u8]) -> String,
 }
 
-/// Mutations of each corpus file that `cargo test` tries.
-const REPLAY_MUTATIONS: usize = 200;
+/// Mutations that `cargo test` tries for each target.
+const REPLAY_MUTATIONS: usize = 1500;
 
 /// Longest time that one input may take.
 const SLOW: Duration = Duration::from_secs(10);
-
-/// Most bytes of an input.
-const LENGTH_LIMIT: usize = 64 << 10;
 
 /// What a run saw.
 #[derive(Debug, Default)]
@@ -48,33 +46,32 @@ impl Target {
     /// The corpus, in order of file names.
     ///
     /// # Panics
-    /// There is none.
+    /// A folder is missing or has no files.
     pub(crate) fn corpus(&self) -> Vec<Vec<u8>> {
-        let folder = self.folder();
-        let mut paths: Vec<PathBuf> = fs::read_dir(&folder)
-            .unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
-            .map(|e| e.unwrap().path())
-            .collect();
-        paths.sort();
-        assert!(!paths.is_empty(), "{} is empty", folder.display());
-        paths.iter().map(|p| fs::read(p).unwrap()).collect()
+        let mut corpus = Vec::new();
+        for folder in self.folders {
+            let folder = root().join(folder);
+            let mut paths: Vec<PathBuf> = fs::read_dir(&folder)
+                .unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
+                .map(|e| e.unwrap().path())
+                .filter(|p| p.is_file())
+                .collect();
+            paths.sort();
+            assert!(!paths.is_empty(), "{} is empty", folder.display());
+            corpus.extend(paths.iter().map(|p| fs::read(p).unwrap()));
+        }
+        corpus
     }
 
-    fn folder(&self) -> PathBuf {
-        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(self.name)
-    }
-
-    /// Every corpus file as it is, and some mutations of each.
+    /// Every corpus file as it is, and mutations of each in turn.
     pub(crate) fn replay(&self) -> Report {
         let corpus = self.corpus();
         let mut report = Report::default();
         corpus.iter().for_each(|input| _ = self.try_one(input, &mut report));
-        let mut random = Random(SplitMix64::new(1));
-        for input in &corpus {
-            for _ in 0..REPLAY_MUTATIONS {
-                let mutated = random.mutate(input, &corpus, self.dictionary);
-                self.try_one(&mutated, &mut report);
-            }
+        let mut mutator = Mutator::new(1);
+        for input in corpus.iter().cycle().take(REPLAY_MUTATIONS) {
+            let mutated = mutator.mutate(input, &corpus, self.dictionary);
+            self.try_one(&mutated, &mut report);
         }
         report
     }
@@ -84,11 +81,11 @@ impl Target {
         let mut pool = self.corpus();
         let mut report = Report::default();
         pool.iter().for_each(|input| _ = self.try_one(input, &mut report));
-        let mut random = Random(SplitMix64::new(seed));
+        let mut mutator = Mutator::new(seed);
         let start = cpu_time();
         while cpu_time() - start < cpu && report.broken.len() < 5 {
-            let input = &pool[random.below(pool.len())];
-            let mutated = random.mutate(input, &pool, self.dictionary);
+            let input = &pool[mutator.below(pool.len())];
+            let mutated = mutator.mutate(input, &pool, self.dictionary);
             if self.try_one(&mutated, &mut report) {
                 pool.push(mutated);
             }
@@ -109,7 +106,7 @@ impl Target {
                 let small = self.smaller(input.to_vec());
                 let name = format!("found-{}", assay::units::Digest::of(&small).short());
                 // The report names the input even where the folder cannot be written.
-                _ = fs::write(self.folder().join(name), &small);
+                _ = fs::write(scratch(self.name).join(name), &small);
                 report.broken.push((small, reason));
                 false
             }
@@ -191,74 +188,16 @@ fn wall_time() -> Duration {
     START.get_or_init(Instant::now).elapsed()
 }
 
-struct Random(SplitMix64);
+/// The project's folder, which a binary taken to another machine is told.
+pub(crate) fn root() -> PathBuf {
+    std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
+}
 
-const NUMBERS: [&str; 12] = [
-    "0",
-    "-1",
-    "1",
-    "2",
-    "255",
-    "65536",
-    "4294967296",
-    "9007199254740993",
-    "9223372036854775808",
-    "18446744073709551616",
-    "1e999",
-    "0.5",
-];
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        (self.0.next_word() % limit.max(1) as u64) as usize
-    }
-
-    /// One to six edits.
-    fn mutate(&mut self, input: &[u8], pool: &[Vec<u8>], dictionary: &[&str]) -> Vec<u8> {
-        let mut bytes = input.to_vec();
-        for _ in 0..=self.below(6) {
-            let at = self.below(bytes.len() + 1);
-            let end = (at + 1 + self.below(32)).min(bytes.len());
-            match self.below(10) {
-                0 if at < bytes.len() => bytes[at] = self.below(256) as u8,
-                1 if at < bytes.len() => bytes[at] ^= 1 << self.below(8),
-                2 => drop(bytes.drain(at..end)),
-                3 => {
-                    let piece = bytes[at..end].to_vec();
-                    let to = self.below(bytes.len() + 1);
-                    bytes.splice(to..to, piece);
-                }
-                4 => {
-                    let piece = bytes[at..end].to_vec();
-                    let times = 1 << self.below(8);
-                    bytes.splice(at..at, piece.repeat(times));
-                }
-                5 => bytes.truncate(at),
-                6 => self.put(&mut bytes, at, &NUMBERS),
-                7 | 8 => self.put(&mut bytes, at, dictionary),
-                _ => {
-                    let other = &pool[self.below(pool.len())];
-                    let from = self.below(other.len());
-                    let to = (from + 1 + self.below(64)).min(other.len());
-                    bytes.splice(at..at, other[from..to].iter().copied());
-                }
-            }
-            bytes.truncate(LENGTH_LIMIT);
-        }
-        bytes
-    }
-
-    /// Puts a piece in, or in place of a word or number that stands there.
-    fn put(&mut self, bytes: &mut Vec<u8>, at: usize, pieces: &[&str]) {
-        if pieces.is_empty() {
-            return;
-        }
-        let piece = pieces[self.below(pieces.len())];
-        let word = |b: &u8| b.is_ascii_alphanumeric() || *b == b'_' || *b == b'.';
-        let end = match self.below(2) {
-            0 => at,
-            _ => at + bytes[at..].iter().take_while(|b| word(b)).count(),
-        };
-        bytes.splice(at..end, piece.bytes());
-    }
+/// A folder of this process for a target's files.
+pub(crate) fn scratch(name: &str) -> PathBuf {
+    let folder = root().join("target/tmp/fuzz").join(name);
+    // Whoever writes there says what is wrong.
+    _ = fs::create_dir_all(&folder);
+    folder
 }

@@ -1,22 +1,12 @@
-//! The parsers of files that people download, under mutated inputs: they answer, and never panic,
-//! hang, or give an answer that breaks a promise.
-//!
-//! `cargo test` replays `tests/corpus/`. Longer:
-//!
-//!     ASSAY_FUZZ_CPU_SECONDS=600 ASSAY_FUZZ_SEED=1 cargo test --release --test fuzz -- --ignored
+//! Parsers of files that people download: checkpoints, configs, templates, token streams.
 
-#[path = "support/fuzz.rs"]
-mod fuzz;
-
+use crate::fuzzer::{Target, kind_of_message};
 use assay::descriptor::{ConfigFiles, Descriptor};
 use assay::generation::chat::{ChatTemplate, Conversation};
 use assay::generation::{ControlTokens, StopStrings, TextTokenizer};
 use assay::weights::Checkpoint;
-use fuzz::{Target, kind_of_message};
-use std::io::Write;
 use std::path::Path;
 use std::sync::OnceLock;
-use std::time::Duration;
 
 const JSON: &[&str] = &[
     "null",
@@ -39,8 +29,9 @@ const JSON: &[&str] = &[
     "NaN",
 ];
 
-static CONFIG: Target = Target {
+pub(crate) static CONFIG: Target = Target {
     name: "config",
+    folders: &["tests/corpus/config"],
     dictionary: &[
         "null",
         "true",
@@ -82,8 +73,9 @@ static CONFIG: Target = Target {
     },
 };
 
-static DESCRIPTOR: Target = Target {
+pub(crate) static DESCRIPTOR: Target = Target {
     name: "descriptor",
+    folders: &["tests/corpus/descriptor"],
     dictionary: &[
         "null",
         "true",
@@ -123,8 +115,9 @@ static DESCRIPTOR: Target = Target {
     },
 };
 
-static SAFETENSORS: Target = Target {
+pub(crate) static SAFETENSORS: Target = Target {
     name: "checkpoint",
+    folders: &["tests/corpus/checkpoint"],
     dictionary: &[
         "\"dtype\"",
         "\"shape\"",
@@ -163,8 +156,9 @@ static SAFETENSORS: Target = Target {
     },
 };
 
-static TEMPLATE: Target = Target {
+pub(crate) static TEMPLATE: Target = Target {
     name: "template",
+    folders: &["tests/corpus/template"],
     dictionary: &[
         "{{",
         "}}",
@@ -239,8 +233,9 @@ static TEMPLATE: Target = Target {
     },
 };
 
-static CONVERSATION: Target = Target {
+pub(crate) static CONVERSATION: Target = Target {
     name: "conversation",
+    folders: &["tests/corpus/conversation"],
     dictionary: JSON,
     run: |bytes| match Conversation::parse(Path::new("m.json"), bytes) {
         Err(error) => kind_of_message(&error.to_string()),
@@ -277,8 +272,9 @@ fn tokenizer() -> &'static TextTokenizer {
 
 /// Ids as pairs of bytes: the pieces of a stream are the text of the whole, however stop strings
 /// watch them; and the text, encoded as text, has no control token.
-static STREAM: Target = Target {
+pub(crate) static STREAM: Target = Target {
     name: "token-stream",
+    folders: &["tests/corpus/token-stream"],
     dictionary: &["\u{1}\u{fd}", "\u{1}\u{fc}", "\0\u{1f}", "\u{1}\0"],
     run: |bytes| {
         let tokenizer = tokenizer();
@@ -322,47 +318,3 @@ static STREAM: Target = Target {
         format!("broken {broken}, stopped {stopped:?}, {}", (ids.len() / 8).min(9))
     },
 };
-
-macro_rules! targets {
-    ($($name:ident: $target:ident, $least:literal;)*) => {
-        mod replay {
-            $(#[test]
-            fn $name() {
-                super::$target.replay().assert_clean(&super::$target, $least);
-            })*
-        }
-        mod hunt {
-            $(#[test]
-            #[ignore = "runs for ASSAY_FUZZ_CPU_SECONDS of processor time (600 unless set)"]
-            fn $name() {
-                super::hunt(&super::$target, $least);
-            })*
-        }
-    };
-}
-
-targets! {
-    config: CONFIG, 25;
-    descriptor: DESCRIPTOR, 15;
-    safetensors_header: SAFETENSORS, 12;
-    template: TEMPLATE, 12;
-    conversation: CONVERSATION, 6;
-    token_stream: STREAM, 6;
-}
-
-fn hunt(target: &Target, least: usize) {
-    let number = |name: &str, default: u64| {
-        std::env::var(name).ok().map_or(default, |v| v.parse().expect("a whole number"))
-    };
-    let seconds = number("ASSAY_FUZZ_CPU_SECONDS", 600);
-    let report = target.hunt(Duration::from_secs(seconds), number("ASSAY_FUZZ_SEED", 1));
-    // Nobody is left to tell when stderr is closed.
-    _ = writeln!(
-        std::io::stderr(),
-        "{}: {} inputs, {} signatures in {seconds} s of processor time",
-        target.name,
-        report.inputs,
-        report.signatures.len()
-    );
-    report.assert_clean(target, least);
-}
