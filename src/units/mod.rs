@@ -4,6 +4,7 @@
 mod build;
 mod canonical;
 mod clock;
+mod count;
 mod digest;
 mod exit;
 mod json;
@@ -14,6 +15,7 @@ mod splitmix64;
 pub use build::{BUILD, Build, UNAVAILABLE, build_digest};
 pub use canonical::Canonical;
 pub use clock::utc_now;
+pub use count::total;
 pub use digest::{Digest, Hasher};
 pub use exit::Exit;
 pub use json::{JsonError, JsonMember, JsonNode, JsonValue, Position, nearest, parse_json};

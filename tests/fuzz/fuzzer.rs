@@ -30,6 +30,12 @@ pub(crate) struct Target {
 /// Mutations that `cargo test` tries for each target.
 const REPLAY_MUTATIONS: usize = 1500;
 
+/// Most inputs that are kept for further mutations.
+const POOL_LIMIT: usize = 1 << 13;
+
+/// Most signatures that are told apart.
+const SIGNATURE_LIMIT: usize = 1 << 16;
+
 /// Longest time that one input may take.
 const SLOW: Duration = Duration::from_secs(10);
 
@@ -86,8 +92,11 @@ impl Target {
         while cpu_time() - start < cpu && report.broken.len() < 5 {
             let input = &pool[mutator.below(pool.len())];
             let mutated = mutator.mutate(input, &pool, self.dictionary);
-            if self.try_one(&mutated, &mut report) {
-                pool.push(mutated);
+            let new = self.try_one(&mutated, &mut report);
+            match new && pool.len() == POOL_LIMIT {
+                true => pool[mutator.below(POOL_LIMIT)] = mutated,
+                false if new => pool.push(mutated),
+                false => {}
             }
         }
         report
@@ -98,6 +107,11 @@ impl Target {
         report.inputs += 1;
         match self.signature(input) {
             Ok(signature) => {
+                if report.signatures.len() == SIGNATURE_LIMIT
+                    && !report.signatures.contains_key(&signature)
+                {
+                    return false;
+                }
                 let seen = report.signatures.entry(signature).or_insert(0);
                 *seen += 1;
                 *seen == 1

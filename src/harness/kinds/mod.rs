@@ -6,6 +6,7 @@ mod core_reference;
 mod descriptor_echo;
 mod descriptor_snapshot;
 mod device_facts;
+mod equal_logits;
 mod file_layouts;
 mod fusion_equivalence;
 mod generation_lifecycle;

@@ -2,11 +2,11 @@
 
 use super::{
     capture_compare, chunk_consistency, core_reference, descriptor_echo, descriptor_snapshot,
-    device_facts, file_layouts, fusion_equivalence, generation_lifecycle, instruction_sets,
-    long_sequence, manifest_identity, model_reference, quant_artifact, quant_format, quant_kernel,
-    refusal, region_invariance, region_inventory, resource_safety, routing, runner_probe,
-    sampling_distribution, sampling_replay, schedule_invariance, soak, state_checkpoint,
-    tokenizer_stream,
+    device_facts, equal_logits, file_layouts, fusion_equivalence, generation_lifecycle,
+    instruction_sets, long_sequence, manifest_identity, model_reference, quant_artifact,
+    quant_format, quant_kernel, refusal, region_invariance, region_inventory, resource_safety,
+    routing, runner_probe, sampling_distribution, sampling_replay, schedule_invariance, soak,
+    state_checkpoint, tokenizer_stream,
 };
 use crate::harness::kind::{DeviceUse, GateKind, KindSpec, PolicyUse};
 use crate::harness::spec::{Diagnostic, Overrides, Reading, parse_kind};
@@ -44,6 +44,7 @@ pub(in crate::harness) static REGISTRY: &[Registration] = &[
     kind::<descriptor_echo::DescriptorEcho>(),
     kind::<descriptor_snapshot::DescriptorSnapshot>(),
     kind::<device_facts::DeviceFactsGate>(),
+    kind::<equal_logits::EqualLogits>(),
     kind::<file_layouts::FileLayouts>(),
     kind::<fusion_equivalence::FusionEquivalence>(),
     kind::<core_reference::GdnExtremes>(),

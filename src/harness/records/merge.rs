@@ -6,6 +6,7 @@ use super::{
 };
 use crate::harness::kind::Verdict;
 use crate::harness::plan::Partition;
+use crate::units::total;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -194,20 +195,20 @@ fn record(
             options.selection.push(word.clone());
         }
     }
-    let lost: u64 =
-        runs.iter().map(|r| r.run.planned_trials.saturating_sub(r.trials.len() as u64)).sum();
+    let lost =
+        total(runs.iter().map(|r| r.run.planned_trials.saturating_sub(r.trials.len() as u64)));
     let started = merged.iter().map(|m| m.started.clone()).min().unwrap_or_default();
     Ok(RunRecord {
         run_id: run_id(&crate::units::utc_now()),
         command,
         started,
         finished: None,
-        elapsed_ms: merged.iter().map(|m| m.elapsed_ms).sum(),
+        elapsed_ms: total(merged.iter().map(|m| m.elapsed_ms)),
         devices,
         options,
         gates,
         not_applicable,
-        planned_trials: trials.len() as u64 + lost,
+        planned_trials: lost.saturating_add(trials.len() as u64),
         unestablished: open,
         last_line: None,
         merged,

@@ -3,7 +3,7 @@
 use super::{GateRecord, GateRun, NotApplicable, RunRecord, TrialRecord};
 use crate::harness::kind::Verdict;
 use crate::harness::spec::Track;
-use crate::units::Exit;
+use crate::units::{Exit, total};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -141,7 +141,7 @@ pub fn summarise(run: &GateRun) -> RunSummary {
             gate: gate.clone(),
             counts,
             verdict: counts.worst(),
-            duration_ms: trials.iter().map(|t| t.duration_ms).sum(),
+            duration_ms: total(trials.iter().map(|t| t.duration_ms)),
             heat_map: heat_map(trials),
         }
     });

@@ -101,7 +101,7 @@ impl RunWriter {
         let path = self.folder.join("trials.jsonl");
         self.trials.sync_all().map_err(RecordError::write("flush", &path))?;
         self.run.finished = Some(crate::units::utc_now());
-        self.run.elapsed_ms += elapsed_ms;
+        self.run.elapsed_ms = self.run.elapsed_ms.saturating_add(elapsed_ms);
         self.run.last_line = Some(self.previous);
         write_run(&self.folder, &self.run)?;
         let done = self.folder.with_file_name(&self.run.run_id);
@@ -115,7 +115,7 @@ impl RunWriter {
     /// # Errors
     /// The folder cannot be written.
     pub fn interrupt(mut self, elapsed_ms: u64) -> Result<PathBuf, RecordError> {
-        self.run.elapsed_ms += elapsed_ms;
+        self.run.elapsed_ms = self.run.elapsed_ms.saturating_add(elapsed_ms);
         write_run(&self.folder, &self.run)?;
         Ok(self.folder)
     }

@@ -2,7 +2,7 @@
 
 use super::format;
 use super::html::{Node, element, text};
-use super::page::{facts, number, page, section, table};
+use super::page::{number, page, section, table};
 use super::plot::{Anchor, GOOD, INK, LINE, SOFT, Scale, draw};
 use crate::harness::scenario::{ErrorRun, Errors, Line, is_dropped};
 use crate::harness::stats::{Outcomes, Proportion, Quad};
@@ -147,29 +147,12 @@ fn figure(record: &ErrorRun) -> Node {
 
 fn environment(record: &ErrorRun) -> Node {
     let run = &record.run;
-    let unknown = || "unavailable".to_owned();
-    let dirty = match run.build.git_dirty {
-        Some(true) => ", modified",
-        Some(false) => ", clean",
-        None => "",
-    };
-    let revision = run.build.git_revision.get(..12).unwrap_or(&run.build.git_revision);
-    let rows = [
-        ("Model", run.scenario.model.clone()),
-        ("Workload", run.plans.series.points.first().map_or_else(unknown, ToString::to_string)),
-        ("Processor", run.machine.cpu.clone().unwrap_or_else(unknown)),
-        ("Processors usable", run.machine.usable_processors.to_string()),
-        (
-            "Build",
-            format!("assay {} ({revision}{dirty}), {}", run.build.version, run.build.profile),
-        ),
-        ("Build digest", run.build.digest.clone()),
-        ("Started", format::moment(&run.started)),
-        ("Finished", format::moment(&run.finished)),
-        ("Reproduce", "cargo run --release -- scenario error-rates".to_owned()),
-    ];
-    let rows = rows.into_iter().map(|(name, value)| (name.to_owned(), text(&value))).collect();
-    section("environment", "Environment").with(facts("Machine, build and moment", rows)).into()
+    let workload = run.plans.series.points.first().map_or_else(String::new, ToString::to_string);
+    let subject = [("Model", run.scenario.model.clone()), ("Workload", workload)];
+    let made_by = (&run.machine, &run.build);
+    let reproduce = "cargo run --release -- scenario error-rates".to_owned();
+    let rest = [("Reproduce".to_owned(), reproduce)];
+    super::environment(&subject, made_by, (&run.started, Some(&run.finished)), rest).into()
 }
 
 #[cfg(test)]

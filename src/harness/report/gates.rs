@@ -301,41 +301,12 @@ fn skips(summary: &RunSummary) -> Node {
 
 fn environment(summary: &RunSummary) -> Node {
     let run = &summary.run;
-    let machine = &run.machine;
-    let unavailable = || "unavailable".to_owned();
-    let revision = run.build.git_revision.get(..12).unwrap_or(&run.build.git_revision);
-    let dirty = match run.build.git_dirty {
-        Some(true) => ", modified",
-        Some(false) => ", clean",
-        None => "",
-    };
-    let mut rows: Vec<(String, Node)> = [
-        ("Processor", machine.cpu.clone().unwrap_or_else(unavailable)),
-        ("Instruction sets", machine.instruction_sets.join(", ")),
-        ("Processors usable", machine.usable_processors.to_string()),
-        ("Memory", machine.memory_bytes.map_or_else(unavailable, format::bytes)),
-        ("System", machine.system.clone().unwrap_or_else(unavailable)),
-        ("Kernel", machine.kernel.clone().unwrap_or_else(unavailable)),
-        (
-            "Build",
-            format!(
-                "assay {} ({revision}{dirty}), {}, {}",
-                run.build.version, run.build.profile, run.build.compiler
-            ),
-        ),
-        ("Build digest", run.build.digest.clone()),
-        ("Started", format::moment(&run.started)),
-        ("Finished", run.finished.as_deref().map_or("not finished".into(), format::moment)),
-    ]
-    .into_iter()
-    .map(|(k, v)| (k.to_owned(), text(&v)))
-    .collect();
-    for device in &run.devices {
+    let devices = run.devices.iter().map(|device| {
         let detail = format!("{} × {}", device.count, device.detail);
-        rows.push((format!("Device {}", device.device), text(&detail)));
-    }
-    section("environment", "Environment")
-        .with(facts("Machine, build and moment", rows))
+        (format!("Device {}", device.device), detail)
+    });
+    let made_by = (&run.machine, &run.build);
+    super::environment(&[], made_by, (&run.started, run.finished.as_deref()), devices)
         .with(merged(summary))
         .into()
 }

@@ -5,6 +5,7 @@
 
 mod compare;
 mod decision;
+mod environment;
 mod error_rates;
 mod files;
 mod format;
@@ -23,6 +24,7 @@ pub use compare::{
     RunComparison, Side, TrialChange, ValuePair, compare_runs, render_comparison,
 };
 pub use decision::render_decision;
+use environment::environment;
 pub use error_rates::render_error_rates;
 pub use files::{junit_of, markdown_of};
 pub use gates::render_gate_run;

@@ -2,7 +2,7 @@
 
 use super::format;
 use super::html::{Node, element, text};
-use super::page::{facts, number, page, section, table, tag};
+use super::page::{number, page, section, table, tag};
 use crate::harness::mutate::{Mutation, Survey};
 
 /// Renders the page of a survey from its record alone.
@@ -122,31 +122,10 @@ fn defects(survey: &Survey) -> Node {
 
 fn environment(survey: &Survey) -> Node {
     let run = &survey.run;
-    let unknown = || "unavailable".to_owned();
-    let dirty = match run.build.git_dirty {
-        Some(true) => ", modified",
-        Some(false) => ", clean",
-        None => "",
-    };
-    let revision = run.build.git_revision.get(..12).unwrap_or(&run.build.git_revision);
-    let rows = [
-        ("Processor", run.machine.cpu.clone().unwrap_or_else(unknown)),
-        ("Processors usable", run.machine.usable_processors.to_string()),
-        (
-            "Build",
-            format!(
-                "assay {} ({revision}{dirty}), {}, features {}",
-                run.build.version, run.build.profile, run.build.features
-            ),
-        ),
-        ("Build digest", run.build.digest.clone()),
-        ("Switches in the build", run.switches.to_string()),
-        ("Started", format::moment(&run.started)),
-        ("Finished", run.finished.as_deref().map_or("not finished".into(), format::moment)),
-        ("Command", run.command.join(" ")),
-    ];
-    let rows = rows.into_iter().map(|(name, value)| (name.to_owned(), text(&value))).collect();
-    section("environment", "Environment").with(facts("Machine, build and moment", rows)).into()
+    let subject = [("Switches in the build", run.switches.to_string())];
+    let rest = [("Command".to_owned(), run.command.join(" "))];
+    let moments = (run.started.as_str(), run.finished.as_deref());
+    super::environment(&subject, (&run.machine, &run.build), moments, rest).into()
 }
 
 #[cfg(test)]

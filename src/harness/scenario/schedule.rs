@@ -26,7 +26,7 @@ pub(super) fn next_launch(plan: &Plan, lines: &[Line]) -> Option<NextLaunch> {
     let slow = starts().next().is_some_and(|l| l.start_ms > SLOW_START_MS);
     let per_launch = plan.looks.quads_per_launch << if slow { look } else { 0 };
     Some(NextLaunch {
-        launch: starts().map(|l| l.launch + 1).max().unwrap_or(0),
+        launch: starts().map(|l| l.launch.saturating_add(1)).max().unwrap_or(0),
         quads: kept.iter().map(|k| wanted.saturating_sub(*k).min(per_launch)).collect(),
     })
 }

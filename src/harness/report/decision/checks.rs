@@ -6,6 +6,7 @@ use super::super::page::{facts, number, section as page_section, table};
 use super::data::Data;
 use crate::harness::scenario::{Line, Rate};
 use crate::harness::stats::{LAUNCH_EFFECT_P, MAX_DROPPED_SHARE, POWER};
+use crate::units::total;
 
 pub(super) fn section(data: &Data<'_>) -> Node {
     page_section("method", "Method and checks")
@@ -28,7 +29,7 @@ fn summary(data: &Data<'_>) -> Node {
     let clocks = if throttled.is_empty() || throttled.contains(&None) {
         "throttling counters unavailable on this machine".to_owned()
     } else {
-        format::plural(throttled.iter().flatten().sum(), "throttling event")
+        format::plural(total(throttled.iter().flatten().copied()), "throttling event")
     };
     let dropped = format!(
         "{} of {} ({} allowed)",

@@ -1,8 +1,8 @@
 //! What the arms were, where they ran, how to run it again.
 
 use super::super::format;
-use super::super::html::{Node, element, text};
-use super::super::page::{facts, section, table};
+use super::super::html::{Node, element};
+use super::super::page::{section, table};
 use super::data::Data;
 use crate::engine::manifest::compare;
 use crate::harness::scenario::manifest_of;
@@ -93,15 +93,6 @@ pub(super) fn difference(data: &Data<'_>) -> Node {
 
 pub(super) fn environment(data: &Data<'_>) -> Node {
     let run = &data.record.run;
-    let unavailable = || "unavailable".to_owned();
-    let machine = &run.machine;
-    let revision = run.build.git_revision.get(..12).unwrap_or(&run.build.git_revision);
-    let dirty = match run.build.git_dirty {
-        Some(true) => ", modified",
-        Some(false) => ", clean",
-        None => "",
-    };
-    let finished = run.finished.as_deref().map_or("not finished".to_owned(), format::moment);
     let gates: Vec<String> = run
         .gates
         .iter()
@@ -110,45 +101,22 @@ pub(super) fn environment(data: &Data<'_>) -> Node {
             format!("{} ({}, run {}{by})", g.gate, format::plural(g.trials, "trial"), g.run_id)
         })
         .collect();
-    let bandwidth: Vec<f64> = {
-        let mut all: Vec<f64> =
-            data.quads.iter().flat_map(|q| q.bandwidth_bytes_per_second.iter().copied()).collect();
-        all.sort_unstable_by(f64::total_cmp);
-        all
+    let mut bandwidth: Vec<f64> =
+        data.quads.iter().flat_map(|q| q.bandwidth_bytes_per_second.iter().copied()).collect();
+    bandwidth.sort_unstable_by(f64::total_cmp);
+    let bandwidth = match bandwidth.is_empty() {
+        true => "unavailable".to_owned(),
+        false => format::gigabytes_per_second(format::quantile(&bandwidth, 0.5)),
     };
-    let rows: Vec<(String, Node)> = [
+    let subject = [
         ("Device", run.scenario.device.to_string()),
         ("Model", run.scenario.model.clone()),
-        ("Processor", machine.cpu.clone().unwrap_or_else(unavailable)),
-        ("Instruction sets", machine.instruction_sets.join(", ")),
-        ("Processors usable", machine.usable_processors.to_string()),
-        ("Memory", machine.memory_bytes.map_or_else(unavailable, format::bytes)),
-        (
-            "Read bandwidth, median",
-            if bandwidth.is_empty() {
-                unavailable()
-            } else {
-                format::gigabytes_per_second(format::quantile(&bandwidth, 0.5))
-            },
-        ),
-        ("System", machine.system.clone().unwrap_or_else(unavailable)),
-        ("Kernel", machine.kernel.clone().unwrap_or_else(unavailable)),
-        (
-            "Build",
-            format!(
-                "assay {} ({revision}{dirty}), {}, {}",
-                run.build.version, run.build.profile, run.build.compiler
-            ),
-        ),
-        ("Build digest", run.build.digest.clone()),
-        ("Started", format::moment(&run.started)),
-        ("Finished", finished),
-        ("Gates it rests on", if gates.is_empty() { "none".into() } else { gates.join("; ") }),
-    ]
-    .into_iter()
-    .map(|(name, value)| (name.to_owned(), text(&value)))
-    .collect();
-    section("environment", "Environment").with(facts("Machine, build and moment", rows)).into()
+        ("Read bandwidth, median", bandwidth),
+    ];
+    let gates = if gates.is_empty() { "none".into() } else { gates.join("; ") };
+    let rest = [("Gates it rests on".to_owned(), gates)];
+    let moments = (run.started.as_str(), run.finished.as_deref());
+    super::super::environment(&subject, (&run.machine, &run.build), moments, rest).into()
 }
 
 pub(super) fn reproduce(data: &Data<'_>) -> Node {
