@@ -67,8 +67,8 @@ fn each_change_is_refused_at_its_key() {
         ),
         (
             "{ \"kind\": \"none\" }",
-            "{ \"kind\": \"linear\" }",
-            "`rope_scaling.kind`: expected \"none\", \"llama3\" or \"yarn\", found \"linear\"",
+            "{ \"kind\": \"longrope\" }",
+            "`rope_scaling.kind`: expected \"none\", \"linear\", \"llama3\" or \"yarn\", found \"longrope\"",
         ),
         (
             "\"gdn_value_heads\": 6",

@@ -1,6 +1,6 @@
 //! Spellings of the same model give the same descriptor; layouts give the same meaning.
 
-use assay::descriptor::{ConfigFiles, Descriptor, TensorIndex, from_dir};
+use assay::descriptor::{ConfigFiles, Descriptor, Ffn, RopeScaling, TensorIndex, from_dir};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -81,12 +81,19 @@ fn qwen3_spellings_agree() {
         ("dtype", json!({ "torch_dtype": null, "dtype": "bfloat16" })),
         ("layer types", json!({ "layer_types": vec!["full_attention"; 36] })),
         ("window off", json!({ "sliding_window": 4096 })),
+        ("window not on", json!({ "sliding_window": 4096, "use_sliding_window": null })),
+        // `max_window_layers` is the number of layers: none has the window.
+        ("window nowhere", json!({ "sliding_window": 4096, "use_sliding_window": true })),
+        ("another name of silu", json!({ "hidden_act": "swish" })),
     ] {
         let found = derive(&with(base.clone(), spelling)).unwrap_or_else(|e| panic!("{what}: {e}"));
         assert_eq!(found, expected, "{what}");
     }
     for (spelling, message) in [
-        (json!({ "sliding_window": 4096, "use_sliding_window": true }), "`sliding_window`"),
+        (
+            json!({ "sliding_window": 4096, "use_sliding_window": true, "max_window_layers": 20 }),
+            "`max_window_layers`: expected the window in all layers or in none, found it in 16 of 36",
+        ),
         (json!({ "rope_parameters": { "rope_theta": 1e4 } }), "`rope_parameters.rope_theta`"),
         (json!({ "attention_bias": true }), "`attention_bias`"),
         (json!({ "num_experts": 128 }), "`num_experts`: unknown key"),
@@ -184,4 +191,85 @@ fn an_inner_tie_alone_needs_the_weights() {
     let tied = derive_with(&config, Some(&index)).unwrap();
     assert!(tied.roles.iter().any(|r| r.tied_to.is_some()));
     assert!(from_dir(&fixture).unwrap().roles.iter().all(|r| r.tied_to.is_none()));
+}
+
+/// Windows of families that switch them on: in all layers, or the config is refused.
+#[test]
+fn windows_that_are_switched_on() {
+    let on = json!({ "sliding_window": 512, "use_sliding_window": true });
+    let window = |config: Value| derive(&config).map(|d| d.attention.unwrap().window);
+    let qwen3 = with(config("qwen3-4b"), on.clone());
+    let from = |layer: u64| with(qwen3.clone(), json!({ "max_window_layers": layer }));
+    assert_eq!(window(from(0)), Ok(Some(512)));
+    assert_eq!(window(from(36)), Ok(None));
+    let kinds = |kind: &str| json!({ "layer_types": vec![kind; 36] });
+    assert_eq!(window(with(from(20), kinds("sliding_attention"))), Ok(Some(512)));
+    assert_eq!(window(with(from(20), kinds("full_attention"))), Ok(None));
+    let mixed = [vec!["full_attention"; 35], vec!["sliding_attention"]].concat();
+    let refused = window(with(from(20), json!({ "layer_types": mixed }))).unwrap_err();
+    assert!(refused.contains("`layer_types`") && refused.contains("in 1 of 36"), "{refused}");
+    // Its mixture of experts has the window everywhere.
+    assert_eq!(window(with(config("qwen3-30b-a3b"), on)), Ok(Some(512)));
+}
+
+#[test]
+fn router_fields_that_a_family_fixes_may_repeat_it() {
+    let mixtral = config("mixtral-8x7b");
+    let expected = derive(&mixtral).unwrap();
+    let repeated =
+        json!({ "norm_topk_prob": true, "decoder_sparse_step": 1, "mlp_only_layers": [] });
+    assert_eq!(derive(&with(mixtral.clone(), repeated)).unwrap(), expected);
+    for (change, key) in [
+        (json!({ "norm_topk_prob": false }), "`norm_topk_prob`: expected true"),
+        (json!({ "decoder_sparse_step": 2 }), "`decoder_sparse_step`: expected 1"),
+        (json!({ "mlp_only_layers": [1] }), "`mlp_only_layers`: expected []"),
+    ] {
+        let refused = derive(&with(mixtral.clone(), change)).unwrap_err();
+        assert!(refused.contains(key), "{refused}");
+    }
+    let refused = derive(&with(config("deepseek-v2-lite"), json!({ "norm_topk_prob": true })));
+    assert!(refused.unwrap_err().contains("`norm_topk_prob`: expected false"));
+}
+
+#[test]
+fn every_second_layer_of_deepseek_may_have_experts() {
+    let base = config("deepseek-v2-lite");
+    let sparse = |change: Value| -> Vec<usize> {
+        let d = derive(&with(base.clone(), change)).unwrap();
+        let ffns = d.layer_ffns.iter().enumerate();
+        ffns.filter(|(_, f)| **f == Ffn::Moe).map(|(layer, _)| layer).collect()
+    };
+    assert_eq!(sparse(json!({})), (1..27).collect::<Vec<_>>());
+    assert_eq!(sparse(json!({ "moe_layer_freq": 2 })), (2..27).step_by(2).collect::<Vec<_>>());
+    let change = json!({ "moe_layer_freq": 3, "first_k_dense_replace": 4 });
+    assert_eq!(sparse(change), (6..27).step_by(3).collect::<Vec<_>>());
+}
+
+#[test]
+fn rope_scalings_of_any_half_split_family() {
+    let yarn = json!({
+        "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096,
+    });
+    let scaling = |name: &str, scaling: Value| {
+        let d = derive(&with(config(name), json!({ "rope_scaling": scaling })))?;
+        Ok::<_, String>(d.attention.unwrap().rope.scaling)
+    };
+    let magnitude = 0.1 * 4f64.ln() + 1.0;
+    for name in ["qwen3-next-80b-a3b", "mixtral-8x7b", "qwen3-30b-a3b", "llama32-1b"] {
+        let found = scaling(name, yarn.clone()).unwrap();
+        assert!((found.rotary_magnitude() - magnitude).abs() < 1e-12, "{name}: {found:?}");
+    }
+    let linear = json!({ "type": "linear", "factor": 4.0 });
+    assert_eq!(scaling("llama32-1b", linear), Ok(RopeScaling::Linear { factor: 4.0 }));
+    // The magnitude itself in place of what it follows from.
+    for attention in [1.0, 1.2] {
+        let stated = with(yarn.clone(), json!({ "attention_factor": attention }));
+        let found = scaling("qwen3-30b-a3b", stated).unwrap();
+        assert!((found.rotary_magnitude() - attention).abs() < 1e-12, "{found:?}");
+    }
+    let stated = with(yarn.clone(), json!({ "attention_factor": 0.5 }));
+    let refused = scaling("qwen3-30b-a3b", stated).unwrap_err();
+    assert!(refused.contains("`rope_scaling.attention_factor`: expected 1 or more"), "{refused}");
+    let stated = with(yarn, json!({ "truncate": false }));
+    assert!(scaling("qwen3-30b-a3b", stated).unwrap_err().contains("`rope_scaling.truncate`"));
 }

@@ -113,6 +113,7 @@ fn semantic_scaling(scaling: &RopeScaling) -> Canonical {
     let mut fields = vec![("kind", Canonical::from(scaling.as_str()))];
     match scaling {
         RopeScaling::None {} => {}
+        RopeScaling::Linear { factor } => fields.push(("factor", (*factor).into())),
         RopeScaling::Llama3 {
             factor,
             low_freq_factor,

@@ -127,6 +127,10 @@ pub enum RopeConvention {
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum RopeScaling {
     None {},
+    /// Every frequency is divided by `factor`.
+    Linear {
+        factor: f64,
+    },
     Llama3 {
         factor: f64,
         low_freq_factor: f64,

@@ -246,6 +246,8 @@ fn check_rope(rope: &Rope) -> Check {
     }
     match rope.scaling {
         RopeScaling::None {} => Ok(()),
+        RopeScaling::Linear { factor } if factor.is_finite() && factor > 0.0 => Ok(()),
+        RopeScaling::Linear { .. } => refuse("rope_scaling", "expected positive numbers"),
         RopeScaling::Llama3 {
             factor,
             low_freq_factor,

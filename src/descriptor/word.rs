@@ -107,6 +107,7 @@ impl RopeScaling {
     pub fn as_str(&self) -> &'static str {
         match self {
             RopeScaling::None {} => "none",
+            RopeScaling::Linear { .. } => "linear",
             RopeScaling::Llama3 { .. } => "llama3",
             RopeScaling::Yarn { .. } => "yarn",
         }

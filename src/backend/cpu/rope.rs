@@ -5,7 +5,8 @@
 //! position and frequency; its cosine and sine are computed in FP64, rounded to FP32 and, where
 //! the policy rounds, to BF16 before use. x₁·cos − x₂·sin and x₂·cos + x₁·sin are FP32 with one
 //! rounding. Where pairs are interleaved, cosine and sine stay in FP32. YaRN (Peng et al., 2023) also
-//! multiplies cosine and sine by its magnitude. `llama3` scaling follows Meta's published rule and applies at every position.
+//! multiplies cosine and sine by its magnitude. `linear` scaling divides every frequency; `llama3` scaling
+//! follows Meta's published rule. All apply at every position.
 
 use super::rows::for_each_row;
 use crate::descriptor::{Rope, RopeConvention, RopeScaling};
@@ -69,6 +70,8 @@ impl Frequencies {
 fn scale(inverse: f32, i: usize, rope: &Rope) -> f32 {
     match &rope.scaling {
         RopeScaling::None {} => inverse,
+        RopeScaling::Linear { .. } if mutant!("rope_scaling_ignored") => inverse,
+        RopeScaling::Linear { factor } => inverse / *factor as f32,
         RopeScaling::Llama3 { .. } if mutant!("rope_scaling_ignored") => inverse,
         RopeScaling::Llama3 {
             factor,

@@ -12,5 +12,5 @@ mod spelling;
 pub(super) use fields::{DIMENSION_LIMIT, Fields};
 pub(super) use ignored::IGNORED_EVERYWHERE;
 pub(super) use only::Only;
-pub(super) use rope::{PartialRotary, RopeRule, read_rope};
+pub(super) use rope::{HALF_SPLIT_SCALINGS, PartialRotary, RopeRule, read_rope};
 pub(super) use spelling::agreed;

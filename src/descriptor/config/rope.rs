@@ -2,6 +2,7 @@
 
 use super::{Fields, Only, agreed};
 use crate::descriptor::{Refusal, Rope, RopeConvention, RopeScaling};
+use crate::tensor::ln64;
 
 /// What a family allows of rope.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +16,10 @@ pub(in crate::descriptor) struct RopeRule {
     /// Keys of the rope object without effect on text.
     pub ignored: &'static [&'static str],
 }
+
+/// Scalings of families whose pairs are the halves of a head. They change frequencies and magnitude
+/// and nothing else, so a family that has them in no published config takes them all the same.
+pub(in crate::descriptor) const HALF_SPLIT_SCALINGS: &[&str] = &["linear", "llama3", "yarn"];
 
 /// Whether a family rotates part of a head.
 #[derive(Clone, Copy, Debug)]
@@ -123,6 +128,7 @@ fn read_scaling(
     }
     let real = |key: &'static str| scaling_field(objects, key).map(|(f, key)| f.real(key))?;
     match kind {
+        "linear" => Ok(RopeScaling::Linear { factor: real("factor")? }),
         "llama3" => {
             let (original, original_key) =
                 scaling_field(objects, "original_max_position_embeddings")?;
@@ -149,22 +155,30 @@ fn read_scaling(
 }
 
 /// YaRN. Without both magnitudes cosines and sines are scaled by 0.1·ln(factor) + 1, as if `mscale`
-/// were 1 and `mscale_all_dim` 0.
+/// were 1 and `mscale_all_dim` 0; `attention_factor` says the scale itself.
 fn read_yarn(objects: &[&Fields<'_>]) -> Result<RopeScaling, Box<Refusal>> {
     let at = |key: &'static str| scaling_field(objects, key);
-    let (fields, key) = at("attention_factor")?;
-    Only::Absent.check(fields, key)?;
     let (fields, key) = at("truncate")?;
     Only::Flag(true).check(fields, key)?;
     let (fields, key) = at("factor")?;
     let factor = fields.real(key)?;
     let optional = |key: &'static str| at(key).map(|(f, key)| f.optional_real(key))?;
     let magnitude = |key: &'static str| at(key).map(|(f, key)| f.optional_magnitude(key))?;
-    let (mscale, mscale_all_dim) = match (magnitude("mscale")?, magnitude("mscale_all_dim")?) {
-        (Some(mscale), Some(all)) if mscale > 0.0 && all > 0.0 => (mscale, all),
-        (_, Some(all)) if all > 0.0 => {
+    let given = (magnitude("mscale")?, magnitude("mscale_all_dim")?);
+    let (mscale, mscale_all_dim) = match (optional("attention_factor")?, given) {
+        (Some(attention), (_, all)) => {
+            let (fields, key) = at("attention_factor")?;
+            let all = all.unwrap_or(0.0);
+            (mscale_of(attention, factor, all).map_err(|why| fields.refuse(key, why))?, all)
+        }
+        (None, (Some(mscale), Some(all))) if mscale > 0.0 && all > 0.0 => (mscale, all),
+        (None, (_, Some(all))) if all > 0.0 => {
             let (fields, key) = at("mscale")?;
-            return Err(fields.missing(key, "a positive number, because `mscale_all_dim` is given"));
+            let what = "a positive number, because `mscale_all_dim` is given";
+            return Err(match fields.get(key) {
+                Some(node) => fields.expected(key, node, what),
+                None => fields.missing(key, what),
+            });
         }
         _ => (1.0, 0.0),
     };
@@ -177,6 +191,17 @@ fn read_yarn(objects: &[&Fields<'_>]) -> Result<RopeScaling, Box<Refusal>> {
         mscale_all_dim,
         original_max_position_tokens: original.count_up_to(original_key, 1 << 31)?,
     })
+}
+
+/// The `mscale` with which cosines and sines are scaled by `attention`, as a config may say outright.
+fn mscale_of(attention: f64, factor: f64, mscale_all_dim: f64) -> Result<f64, String> {
+    let per_mscale = if factor > 1.0 { 0.1 * ln64(factor) } else { 0.0 };
+    let excess = attention * (per_mscale * mscale_all_dim + 1.0) - 1.0;
+    match (excess, per_mscale) {
+        (0.0, _) => Ok(0.0),
+        (excess, per_mscale) if excess > 0.0 && per_mscale > 0.0 => Ok(excess / per_mscale),
+        _ => Err(format!("expected 1 or more (1 where `factor` is at most 1), found {attention}")),
+    }
 }
 
 /// Where a scaling field stands; the first object if nowhere, so that it is reported missing there.

@@ -26,7 +26,7 @@ pub(super) const DEEPSEEK_V2: Family = Family {
         convention: RopeConvention::Interleaved,
         default_theta: Some(10_000.0),
         partial: PartialRotary::Never,
-        scalings: &["yarn"],
+        scalings: &["linear", "yarn"],
         ignored: &[],
     },
     mixers: Mixers::Latent(Latent {
@@ -49,12 +49,7 @@ pub(super) const DEEPSEEK_V2: Family = Family {
         shared: Shared::Count { key: "n_shared_experts", gate: SharedGate::None },
     }),
     default_tied: false,
-    only: &[
-        ("mlp_bias", Only::Flag(false)),
-        ("scoring_func", Only::Text(&["softmax"])),
-        ("norm_topk_prob", Only::Flag(false)),
-        ("moe_layer_freq", Only::Count(1)),
-    ],
+    only: &[("mlp_bias", Only::Flag(false)), ("scoring_func", Only::Text(&["softmax"]))],
     // The code that published checkpoints bring along is the one implemented here; losses of training,
     // and how experts were spread over devices in it.
     ignored: &["auto_map", "aux_loss_alpha", "seq_aux", "ep_size"],

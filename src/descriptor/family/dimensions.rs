@@ -2,7 +2,7 @@
 
 use super::derive::LAYER_LIMIT;
 use super::experts::read_ffns;
-use super::limits::read_window;
+use super::limits::{SLIDING, read_window};
 use super::table::{Family, HeadDim, Latent, Mixers};
 use crate::descriptor::config::{Fields, read_rope};
 use crate::descriptor::{Attention, Descriptor, Ffn, GatedDeltaNet, Mixer, Mla, Refusal};
@@ -14,8 +14,8 @@ type Result<T> = std::result::Result<T, Box<Refusal>>;
 pub(super) fn read_dimensions(family: &Family, text: &Fields<'_>) -> Result<Descriptor> {
     let hidden = text.count("hidden_size")?;
     let layers = text.count_up_to("num_hidden_layers", LAYER_LIMIT)?;
-    let window = read_window(family, text)?;
-    let (layer_mixers, gdn) = read_mixers(family, text, layers)?;
+    let window = read_window(family, text, layers)?;
+    let (layer_mixers, gdn) = read_mixers(family, text, layers, window)?;
     let (attention, mla) = match &family.mixers {
         Mixers::Latent(keys) => (None, Some(read_mla(keys, family, text)?)),
         _ => (Some(read_attention(family, text, hidden, window)?), None),
@@ -116,6 +116,7 @@ fn read_mixers(
     family: &Family,
     text: &Fields<'_>,
     layers: usize,
+    window: Option<usize>,
 ) -> Result<(Vec<Mixer>, Option<GatedDeltaNet>)> {
     const TYPES: &str = "layer_types";
     if matches!(family.mixers, Mixers::Latent(_)) {
@@ -131,11 +132,15 @@ fn read_mixers(
     }
     let hybrid = matches!(family.mixers, Mixers::Hybrid(_));
     let kind_of = |node: &JsonNode| match node.as_str() {
-        Some("full_attention") => Ok(Mixer::FullAttention),
+        Some("full_attention") if window.is_none() || hybrid => Ok(Mixer::FullAttention),
+        Some(SLIDING) if window.is_some() => Ok(Mixer::FullAttention),
         Some("linear_attention") if hybrid => Ok(Mixer::Gdn),
         _ => {
-            let kinds =
-                if hybrid { "full_attention or linear_attention" } else { "full_attention" };
+            let kinds = match window {
+                _ if hybrid => "full_attention or linear_attention",
+                Some(_) => SLIDING,
+                None => "full_attention",
+            };
             Err(text.expected(TYPES, node, kinds))
         }
     };

@@ -1,7 +1,7 @@
 //! Mixture of experts: which layers have one, and its router.
 
 use super::table::{DenseLayers, Experts, Renormalise, Shared};
-use crate::descriptor::config::{DIMENSION_LIMIT, Fields, agreed};
+use crate::descriptor::config::{DIMENSION_LIMIT, Fields, Only, agreed};
 use crate::descriptor::{Ffn, Moe, Refusal, Router, SharedExpert};
 
 type Result<T> = std::result::Result<T, Box<Refusal>>;
@@ -19,11 +19,16 @@ pub(super) fn read_ffns(
 }
 
 fn layer_kinds(rule: DenseLayers, text: &Fields<'_>, layers: usize) -> Result<Vec<Ffn>> {
+    const LISTED: &str = "mlp_only_layers";
+    const STEP: &str = "decoder_sparse_step";
     let kind = |dense: bool| if dense { Ffn::Dense } else { Ffn::Moe };
     match rule {
-        DenseLayers::None => Ok(vec![Ffn::Moe; layers]),
+        DenseLayers::None => {
+            Only::EmptyList.check(text, LISTED)?;
+            Only::Count(1).check(text, STEP)?;
+            Ok(vec![Ffn::Moe; layers])
+        }
         DenseLayers::ListedOrStepped => {
-            const LISTED: &str = "mlp_only_layers";
             let mut dense = vec![false; layers];
             for item in text.optional_list(LISTED)?.unwrap_or_default() {
                 let layer = item.as_u64().filter(|l| *l < layers as u64).ok_or_else(|| {
@@ -31,19 +36,20 @@ fn layer_kinds(rule: DenseLayers, text: &Fields<'_>, layers: usize) -> Result<Ve
                 })?;
                 dense[layer as usize] = true;
             }
-            let step = text.optional_count("decoder_sparse_step")?.unwrap_or(1);
+            let step = text.optional_count(STEP)?.unwrap_or(1);
             let kinds = dense.iter().enumerate();
             Ok(kinds.map(|(l, dense)| kind(*dense || !(l + 1).is_multiple_of(step))).collect())
         }
         DenseLayers::Leading => {
             let leading = optional_natural(text, "first_k_dense_replace")?.unwrap_or(0);
-            Ok((0..layers).map(|l| kind(l < leading)).collect())
+            let every = text.optional_count("moe_layer_freq")?.unwrap_or(1);
+            Ok((0..layers).map(|l| kind(l < leading || !l.is_multiple_of(every))).collect())
         }
     }
 }
 
 /// A count that may be 0.
-fn optional_natural(text: &Fields<'_>, key: &'static str) -> Result<Option<usize>> {
+pub(super) fn optional_natural(text: &Fields<'_>, key: &'static str) -> Result<Option<usize>> {
     match text.get(key) {
         Some(node) if node.as_u64() == Some(0) => Ok(Some(0)),
         _ => text.optional_count(key),
@@ -56,6 +62,7 @@ fn read_moe(rule: &Experts, text: &Fields<'_>) -> Result<Moe> {
         agreed(&places)?.ok_or_else(|| text.missing(rule.count[0], "a number of experts"))?;
     let experts = text.count(key)?;
     const PER_TOKEN: &str = "num_experts_per_tok";
+    const RENORMALISE: &str = "norm_topk_prob";
     let experts_per_token = text.count(PER_TOKEN)?;
     if experts_per_token > experts {
         let problem = format!("expected at most `{key}` ({experts}), found {experts_per_token}");
@@ -70,11 +77,10 @@ fn read_moe(rule: &Experts, text: &Fields<'_>) -> Result<Moe> {
         logits: rule.logits,
         weights: rule.weights,
         renormalise: match rule.renormalise {
-            Renormalise::Always => true,
-            Renormalise::Never => false,
-            Renormalise::Flag { default } => {
-                text.optional_flag("norm_topk_prob")?.unwrap_or(default)
-            }
+            // What such a family's code never asks for may still be said, if it is true.
+            Renormalise::Always => Only::Flag(true).check(text, RENORMALISE).map(|()| true)?,
+            Renormalise::Never => Only::Flag(false).check(text, RENORMALISE).map(|()| false)?,
+            Renormalise::Flag { default } => text.optional_flag(RENORMALISE)?.unwrap_or(default),
         },
         scaling: match rule.scaling {
             Some(key) => text.optional_real(key)?.unwrap_or(1.0),

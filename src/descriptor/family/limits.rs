@@ -1,14 +1,20 @@
 //! What the engine implements one value of, whatever the family.
 
+use super::experts::optional_natural;
 use super::table::{Family, Window};
 use crate::descriptor::Refusal;
 use crate::descriptor::config::{Fields, Only, agreed};
+use crate::units::JsonNode;
 
 type Result<T> = std::result::Result<T, Box<Refusal>>;
 
+/// A layer of full attention within a window, among `layer_types`.
+pub(super) const SLIDING: &str = "sliding_attention";
+
 /// Fields that only ever may say one thing.
 pub(super) const ONLY_EVERYWHERE: &[(&str, Only)] = &[
-    ("hidden_act", Only::Text(&["silu"])),
+    // Two names of one function.
+    ("hidden_act", Only::Text(&["silu", "swish"])),
     ("attention_bias", Only::Flag(false)),
     ("quantization_config", Only::Absent),
     ("compression_config", Only::Absent),
@@ -26,27 +32,70 @@ pub(super) fn check_dtype(outer: &Fields<'_>, text: &Fields<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The sliding window: active unless it is null or `use_sliding_window` switches it off.
-pub(super) fn read_window(family: &Family, text: &Fields<'_>) -> Result<Option<usize>> {
-    const KEY: &str = "sliding_window";
+const WINDOW: &str = "sliding_window";
+
+/// The sliding window of all layers, if they have one.
+///
+/// # Errors
+/// A window in some of the layers, or in a family that has none.
+pub(super) fn read_window(
+    family: &Family,
+    text: &Fields<'_>,
+    layers: usize,
+) -> Result<Option<usize>> {
     let used = text.optional_flag("use_sliding_window")?;
-    if let Window::Every { absent } = family.window {
-        if used == Some(false) {
-            return Ok(text.optional_count(KEY)?.and(None));
-        }
-        return match text.present(KEY) {
+    match family.window {
+        Window::None => match (text.get(WINDOW), used) {
+            (Some(node), None | Some(true)) => {
+                Err(text.expected(WINDOW, node, "null: a window is not implemented"))
+            }
+            (None, Some(true)) => {
+                Err(text.refuse("use_sliding_window", "expected false: not implemented".into()))
+            }
+            _ => Ok(None),
+        },
+        Window::Every { .. } if used == Some(false) => Ok(text.optional_count(WINDOW)?.and(None)),
+        Window::Every { absent } => match text.present(WINDOW) {
             Ok(node) if node.is_null() => Ok(None),
-            Ok(_) => text.optional_count(KEY),
+            Ok(_) => text.optional_count(WINDOW),
             Err(_) => Ok(absent),
-        };
+        },
+        Window::Switched { from_layer } => {
+            let window = text.optional_count(WINDOW)?;
+            if used != Some(true) {
+                return Ok(None);
+            }
+            Ok(match windowed(text, from_layer, layers)? {
+                true => window,
+                false => None,
+            })
+        }
     }
-    match (text.get(KEY), used) {
-        (Some(node), None | Some(true)) => {
-            Err(text.expected(KEY, node, "null: a window is not implemented"))
+}
+
+/// Whether all layers have the window that is switched on, or none.
+fn windowed(text: &Fields<'_>, from_layer: Option<usize>, layers: usize) -> Result<bool> {
+    const FROM: &str = "max_window_layers";
+    let Some(default) = from_layer else { return Ok(true) };
+    let (key, windowed) = match text.optional_list("layer_types")? {
+        Some(kinds) => {
+            let is_window = |k: &&JsonNode| k.as_str() == Some(SLIDING);
+            ("layer_types", kinds.iter().filter(is_window).count())
         }
-        (None, Some(true)) => {
-            Err(text.refuse("use_sliding_window", "expected false: not implemented".into()))
+        None => {
+            let from = optional_natural(text, FROM)?.unwrap_or(default);
+            (FROM, layers - from.min(layers))
         }
-        _ => Ok(None),
+    };
+    match windowed {
+        0 => Ok(false),
+        all if all == layers => Ok(true),
+        some => {
+            let problem = format!(
+                "expected the window in all layers or in none, found it in {some} of {layers}: \
+                 not implemented"
+            );
+            Err(text.refuse(key, problem))
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Llama and what shares its layout (SmolLM2, TinyLlama, …).
 
 use super::{Family, HeadDim, Layout, Mixers, Window};
-use crate::descriptor::config::{Only, PartialRotary, RopeRule};
+use crate::descriptor::config::{HALF_SPLIT_SCALINGS, Only, PartialRotary, RopeRule};
 use crate::descriptor::{NormStyle, OutputGate, RopeConvention};
 
 pub(super) const LLAMA: Family = Family {
@@ -22,7 +22,7 @@ pub(super) const LLAMA: Family = Family {
         convention: RopeConvention::HalfSplit,
         default_theta: Some(10_000.0),
         partial: PartialRotary::Never,
-        scalings: &["llama3"],
+        scalings: HALF_SPLIT_SCALINGS,
         ignored: &[],
     },
     mixers: Mixers::FullAttention,

@@ -1,7 +1,6 @@
 //! Mistral: Llama's layers with a sliding window where the config gives one.
 
 use super::{Family, Layout, Window, llama::LLAMA};
-use crate::descriptor::config::RopeRule;
 
 pub(super) const MISTRAL: Family = Family {
     name: "mistral",
@@ -10,7 +9,6 @@ pub(super) const MISTRAL: Family = Family {
         architectures: &["MistralForCausalLM"],
         ..LLAMA.layouts[0]
     }],
-    rope: RopeRule { scalings: &[], ..LLAMA.rope },
     // What the published implementation takes where the key is absent.
     window: Window::Every { absent: Some(4096) },
     only: &[],

@@ -2,7 +2,7 @@
 
 use super::tensors::{Stored, all};
 use super::{DenseLayers, Experts, Family, HeadDim, Layout, Mixers, Renormalise, Shared, Window};
-use crate::descriptor::config::{PartialRotary, RopeRule};
+use crate::descriptor::config::{HALF_SPLIT_SCALINGS, PartialRotary, RopeRule};
 use crate::descriptor::{NormStyle, OutputGate, Precision, RoleName, RopeConvention};
 
 pub(super) const MIXTRAL: Family = Family {
@@ -23,7 +23,7 @@ pub(super) const MIXTRAL: Family = Family {
         convention: RopeConvention::HalfSplit,
         default_theta: Some(1_000_000.0),
         partial: PartialRotary::Never,
-        scalings: &[],
+        scalings: HALF_SPLIT_SCALINGS,
         ignored: &[],
     },
     mixers: Mixers::FullAttention,

@@ -1,7 +1,7 @@
 //! Qwen2 and Qwen2.5: Llama's layers with biases on q, k and v.
 
-use super::{Family, Layout, llama::LLAMA};
-use crate::descriptor::config::RopeRule;
+use super::{Family, Layout, Window, llama::LLAMA};
+use crate::descriptor::config::Only;
 
 pub(super) const QWEN2: Family = Family {
     name: "qwen2",
@@ -11,7 +11,8 @@ pub(super) const QWEN2: Family = Family {
         ..LLAMA.layouts[0]
     }],
     qkv_bias: true,
-    rope: RopeRule { scalings: &["yarn"], ..LLAMA.rope },
-    only: &[],
+    window: Window::Switched { from_layer: Some(28) },
+    // Sections of positions, as the vision models of the family have them.
+    only: &[("use_mrope", Only::Flag(false))],
     ..LLAMA
 };

@@ -1,7 +1,7 @@
 //! Qwen3, dense: Llama's layers with a norm of every query and key head.
 
 use super::{Family, HeadDim, Layout, Mixers, Window};
-use crate::descriptor::config::{PartialRotary, RopeRule};
+use crate::descriptor::config::{HALF_SPLIT_SCALINGS, PartialRotary, RopeRule};
 use crate::descriptor::{NormStyle, OutputGate, RopeConvention};
 
 pub(super) const QWEN3: Family = Family {
@@ -23,11 +23,11 @@ pub(super) const QWEN3: Family = Family {
         convention: RopeConvention::HalfSplit,
         default_theta: Some(10_000.0),
         partial: PartialRotary::Never,
-        scalings: &["yarn"],
+        scalings: HALF_SPLIT_SCALINGS,
         ignored: &[],
     },
     mixers: Mixers::FullAttention,
-    window: Window::None,
+    window: Window::Switched { from_layer: Some(28) },
     experts: None,
     default_tied: false,
     only: &[],

@@ -1,7 +1,7 @@
 //! Qwen3.5, 3.6 and 3.8 dense hybrids: gated delta net layers with gated full attention between.
 
 use super::{Family, HeadDim, LINEAR_ATTENTION, Layout, Mixers, Window};
-use crate::descriptor::config::{Only, PartialRotary, RopeRule};
+use crate::descriptor::config::{HALF_SPLIT_SCALINGS, Only, PartialRotary, RopeRule};
 use crate::descriptor::{NormStyle, OutputGate, RopeConvention};
 
 pub(super) const QWEN3_5: Family = Family {
@@ -38,7 +38,7 @@ pub(super) const QWEN3_5: Family = Family {
         convention: RopeConvention::HalfSplit,
         default_theta: None,
         partial: PartialRotary::Required,
-        scalings: &[],
+        scalings: HALF_SPLIT_SCALINGS,
         // Sections of positions for images and video; with text all three are the same.
         ignored: &["mrope_interleaved", "mrope_section"],
     },
@@ -54,6 +54,6 @@ pub(super) const QWEN3_5: Family = Family {
         ("mlp_only_layers", Only::EmptyList),
     ],
     // Multi-token prediction is an extra layer beside the forward pass.
-    ignored: &["mtp_num_hidden_layers", "mtp_use_dedicated_embeddings"],
+    ignored: &["mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "num_nextn_predict_layers"],
     tensors: &[],
 };

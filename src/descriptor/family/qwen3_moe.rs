@@ -1,6 +1,8 @@
 //! Qwen3-MoE: Qwen3 whose feed-forwards are mixtures of experts.
 
-use super::{DenseLayers, Experts, Family, HeadDim, Layout, Renormalise, Shared, qwen3::QWEN3};
+use super::{
+    DenseLayers, Experts, Family, HeadDim, Layout, Renormalise, Shared, Window, qwen3::QWEN3,
+};
 use crate::descriptor::Precision;
 
 pub(super) const QWEN3_MOE: Family = Family {
@@ -12,6 +14,7 @@ pub(super) const QWEN3_MOE: Family = Family {
     }],
     // Unlike the dense models, whose configs may leave it out.
     head_dim: HeadDim::HiddenOverHeads,
+    window: Window::Switched { from_layer: None },
     experts: Some(Experts {
         count: &["num_experts", "num_local_experts"],
         intermediate: "moe_intermediate_size",

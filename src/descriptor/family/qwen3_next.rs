@@ -6,7 +6,7 @@ use super::{
     DenseLayers, Experts, Family, HeadDim, LINEAR_ATTENTION, Layout, Mixers, Renormalise, Shared,
     Window,
 };
-use crate::descriptor::config::{PartialRotary, RopeRule};
+use crate::descriptor::config::{HALF_SPLIT_SCALINGS, PartialRotary, RopeRule};
 use crate::descriptor::{NormStyle, OutputGate, Precision, RoleName, RopeConvention, SharedGate};
 
 pub(super) const QWEN3_NEXT: Family = Family {
@@ -27,7 +27,7 @@ pub(super) const QWEN3_NEXT: Family = Family {
         convention: RopeConvention::HalfSplit,
         default_theta: Some(10_000.0),
         partial: PartialRotary::Required,
-        scalings: &[],
+        scalings: HALF_SPLIT_SCALINGS,
         ignored: &[],
     },
     mixers: Mixers::Hybrid(LINEAR_ATTENTION),
@@ -45,7 +45,8 @@ pub(super) const QWEN3_NEXT: Family = Family {
     }),
     default_tied: false,
     only: &[],
-    ignored: &[],
+    // Multi-token prediction is an extra layer beside the forward pass.
+    ignored: &["num_nextn_predict_layers"],
     tensors: &[
         (RoleName::GdnQkv, QKV),
         (RoleName::GdnZ, Z),

@@ -91,6 +91,9 @@ pub(super) enum Window {
     None,
     /// `sliding_window` in every layer; null for none, and this where the key is absent.
     Every { absent: Option<usize> },
+    /// `sliding_window` where `use_sliding_window` is true: in the layers that `layer_types` names or
+    /// else from `max_window_layers` on, which is this where the key is absent; or in every layer.
+    Switched { from_layer: Option<usize> },
 }
 
 /// The keys that give the dimensions of multi-head latent attention.
@@ -146,7 +149,7 @@ pub(super) enum DenseLayers {
     None,
     /// Those that `mlp_only_layers` lists and those between every `decoder_sparse_step`-th.
     ListedOrStepped,
-    /// The first `first_k_dense_replace`.
+    /// The first `first_k_dense_replace`, and after them all but every `moe_layer_freq`-th.
     Leading,
 }
 

@@ -174,6 +174,7 @@ fn scaling(f: &Fields<'_>) -> Result<RopeScaling> {
     let kind = inner.present("kind")?;
     let scaling = match kind.as_str() {
         Some("none") => RopeScaling::None {},
+        Some("linear") => RopeScaling::Linear { factor: real(&inner, "factor")? },
         Some("llama3") => RopeScaling::Llama3 {
             factor: real(&inner, "factor")?,
             low_freq_factor: real(&inner, "low_freq_factor")?,
@@ -188,7 +189,13 @@ fn scaling(f: &Fields<'_>) -> Result<RopeScaling> {
             mscale_all_dim: magnitude(&inner, "mscale_all_dim")?,
             original_max_position_tokens: count(&inner, "original_max_position_tokens")?,
         },
-        _ => return Err(inner.expected("kind", kind, "\"none\", \"llama3\" or \"yarn\"")),
+        _ => {
+            return Err(inner.expected(
+                "kind",
+                kind,
+                "\"none\", \"linear\", \"llama3\" or \"yarn\"",
+            ));
+        }
     };
     inner.finish_strict()?;
     Ok(scaling)

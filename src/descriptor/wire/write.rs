@@ -77,6 +77,7 @@ impl Descriptor {
 fn scaling(scaling: &RopeScaling) -> Value {
     match scaling {
         RopeScaling::None {} => json!({ "kind": "none" }),
+        RopeScaling::Linear { factor } => json!({ "kind": "linear", "factor": factor }),
         RopeScaling::Llama3 {
             factor,
             low_freq_factor,
