@@ -49,7 +49,7 @@ def main():
         "weights_digest": weights_digest(args.model),
         "versions": versions(),
         "compute": {"f32": "stored weights converted to FP32, FP32 arithmetic, eager attention, "
-                           "no cache for logits"},
+                           "eager experts, no cache for logits"},
         "prompts": [{"name": name, "length": len(ids), "ids": ids, "text": text}
                     for name, (ids, text) in prompts.items()],
     }
@@ -68,8 +68,10 @@ def main():
         report["greedy"] = {name: greedy(model, ids, args.greedy)
                             for name, (ids, _) in prompts.items()}
     if args.measure_bf16:
+        routes = {name: chosen_experts(model, ids) for name, (ids, _) in prompts.items()}
         del model
-        report["measured"] = measure_bf16(load(args.model, torch.bfloat16), prompts, logits)
+        rounded = load(args.model, torch.bfloat16)
+        report["measured"] = measure_bf16(rounded, prompts, logits, routes)
     report["tensors"] = {name: [str(t.dtype), list(t.shape)] for name, t in tensors.items()}
     write(args.out, report, tensors)
 
@@ -128,7 +130,8 @@ def read_prompts(args):
 
 def load(folder, dtype):
     model = transformers.AutoModelForCausalLM.from_pretrained(
-        folder, dtype=dtype, attn_implementation="eager", local_files_only=True)
+        folder, dtype=dtype, attn_implementation="eager", experts_implementation="eager",
+        local_files_only=True)
     return model.eval()
 
 
@@ -250,8 +253,25 @@ def greedy(model, ids, steps):
             "distinct": len(set(tokens))}
 
 
-def measure_bf16(model, prompts, logits):
-    """How far the same model in BF16 is from the FP32 logits, per prompt."""
+def chosen_experts(model, ids):
+    """The experts of every row, ascending, layer by layer: [n, layers, k]; None without experts."""
+    kept, hooks = [], []
+
+    def hook(_module, _inputs, output):
+        kept.append(np.sort(output[2].reshape(len(ids), -1).numpy(), axis=1))
+
+    for layer in model.get_decoder().layers:
+        if hasattr(layer.mlp, "experts"):
+            hooks.append(layer.mlp.gate.register_forward_hook(hook))
+    forward(model, ids)
+    for handle in hooks:
+        handle.remove()
+    return np.stack(kept, axis=1) if kept else None
+
+
+def measure_bf16(model, prompts, logits, routes):
+    """How far the same model in BF16 is from the FP32 logits, per prompt. With experts also before
+    the first row that BF16 sends elsewhere: rows behind it compute something else altogether."""
     measured = {}
     for name, (ids, _) in prompts.items():
         rounded = forward(model, ids).logits[0].float().numpy()
@@ -261,7 +281,14 @@ def measure_bf16(model, prompts, logits):
             "p99": float(np.quantile(difference, 0.99)),
             "argmax_agreement": float((rounded.argmax(1) == logits[name].argmax(1)).mean()),
         }
-    worst = {key: max(m[key] for m in measured.values()) for key in ("max", "mean", "p99")}
+        if routes[name] is not None:
+            flips = (chosen_experts(model, ids) != routes[name]).any(axis=(1, 2))
+            before = int(flips.argmax()) if flips.any() else len(ids)
+            measured[name] |= {"flipped_rows": int(flips.sum()), "rows_before_flip": before,
+                               "max_before_flip": float(difference[:before].max(initial=0.0))}
+    keys = [key for key in ("max", "mean", "p99", "max_before_flip")
+            if all(key in m for m in measured.values())]
+    worst = {key: max(m[key] for m in measured.values()) for key in keys}
     return {"fp32_vs_bf16": measured, "fp32_vs_bf16_worst": worst}
 
 

@@ -50,6 +50,7 @@ VARIANTS = {
     "qwen2": ("qwen2", {}),
     "qwen2-tied-one-kv-head": ("qwen2", dict(tie_word_embeddings=True, num_key_value_heads=1,
                                              vocab_size=521)),
+    "qwen2-window": ("qwen2", dict(use_sliding_window=True, sliding_window=40, max_window_layers=0)),
     "mistral": ("mistral", dict(sliding_window=24, head_dim=16)),
     "mistral-wide-window": ("mistral", dict(sliding_window=200, head_dim=24, num_key_value_heads=1)),
     "qwen3_moe-stepped": ("qwen3_moe", dict(MOE, num_experts=6, num_experts_per_tok=3, head_dim=24,
@@ -59,6 +60,10 @@ VARIANTS = {
                                          rope_parameters=dict(rope_type="yarn", rope_theta=1e6,
                                                               factor=4.0,
                                                               original_max_position_embeddings=64))),
+    "llama-linear": ("llama", dict(head_dim=10, num_attention_heads=6, num_key_value_heads=3,
+                                   hidden_size=54, intermediate_size=37, vocab_size=515,
+                                   rope_parameters=dict(rope_type="linear", rope_theta=1e4,
+                                                        factor=4.0))),
     "mixtral-five-experts": ("mixtral", dict(num_local_experts=5, num_experts_per_tok=3,
                                              num_key_value_heads=1)),
     "mixtral-window": ("mixtral", dict(num_local_experts=4, num_experts_per_tok=1,
@@ -70,6 +75,10 @@ VARIANTS = {
     "qwen3_next-three-per-key": ("qwen3_next", dict(
         MOE, **{**HYBRID, "linear_num_value_heads": 6, "linear_value_head_dim": 24, "head_dim": 48},
         num_experts=10, num_experts_per_tok=4, norm_topk_prob=False)),
+    "qwen3_next-yarn": ("qwen3_next", dict(
+        MOE, **HYBRID, rope_parameters=dict(rope_type="yarn", rope_theta=1e6, factor=4.0,
+                                            partial_rotary_factor=0.25,
+                                            original_max_position_embeddings=64))),
     "qwen3_5_moe": ("qwen3_5_moe_text", dict(
         MOE, **HYBRID,
         rope_parameters=dict(rope_type="default", rope_theta=1e7, partial_rotary_factor=0.25,
@@ -80,6 +89,11 @@ VARIANTS = {
     "deepseek_v2-query-rank": ("deepseek_v2", dict(
         LATENT, q_lora_rank=24, v_head_dim=20, qk_nope_head_dim=24, qk_rope_head_dim=8,
         rope_parameters=yarn(1.0, 0.5), rms_norm_eps=1e-5, routed_scaling_factor=2.5)),
+    "deepseek_v2-everything": ("deepseek_v2", dict(
+        LATENT, num_hidden_layers=3, q_lora_rank=24, qk_nope_head_dim=24, qk_rope_head_dim=8,
+        v_head_dim=20, n_routed_experts=12, num_experts_per_tok=3, n_group=4, topk_group=2,
+        topk_method="group_limited_greedy", routed_scaling_factor=2.5, n_shared_experts=1,
+        rms_norm_eps=1e-5, vocab_size=519, rope_parameters=yarn(1.0, 0.5))),
     "deepseek_v2-groups": ("deepseek_v2", dict(
         LATENT, n_routed_experts=12, num_experts_per_tok=3, topk_method="group_limited_greedy",
         n_group=4, topk_group=2, n_shared_experts=1, first_k_dense_replace=2, v_head_dim=48,

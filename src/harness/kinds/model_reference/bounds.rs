@@ -47,6 +47,11 @@ pub(super) struct Bf16Noise {
     pub(super) mean_abs: Threshold,
     pub(super) p99_abs: Threshold,
     pub(super) max_abs: Threshold,
+    /// The maximum over the rows before BF16 first sends a token to another expert than FP32 does, of a
+    /// model with experts. Given it, the same rows of the policy may be twice as far in the maximum, and
+    /// greedy tokens must agree there from twice this margin on, and at every step before the first
+    /// below it.
+    pub(super) max_abs_before_flip: Option<Threshold>,
 }
 
 /// Where a gate takes the noise from: its own file, or what the reference says it measured.
@@ -114,6 +119,15 @@ impl Bounds {
             Bounds::F32(_) => 0.0,
             Bounds::Bf16(noise) => BF16_ALLOWANCE * noise.max_abs.get(),
             Bounds::Unknown => f64::INFINITY,
+        }
+    }
+
+    /// How far logits may be in rows that no other choice of experts has touched, where that has a
+    /// bound of its own; and the margin at which a greedy token must agree there.
+    pub(super) fn before_flip(self) -> Option<f64> {
+        match self {
+            Bounds::Bf16(noise) => noise.max_abs_before_flip.map(|t| BF16_ALLOWANCE * t.get()),
+            Bounds::F32(_) | Bounds::Unknown => None,
         }
     }
 }

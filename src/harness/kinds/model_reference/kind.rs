@@ -4,7 +4,7 @@ use super::bounds::{Bounds, F32Bounds, NoiseSource};
 use super::files::Files;
 use super::logits::LogitRows;
 use super::reference::{Array, Prompt, Reference};
-use super::{activations, greedy};
+use super::{activations, greedy, routes};
 use crate::backend::{Policy, RowOutput, RowWant, Taps};
 use crate::harness::kind::{
     Case, Cell, DeviceUse, Fault, GateKind, KindSpec, Outcome, PlanScope, PolicyUse, RunContext,
@@ -120,8 +120,16 @@ impl ModelReference {
                 },
                 _ => Bounds::F32(self.f32),
             };
-            let loaded = loaded::load(&context.path(model), cell, context)?;
-            return Ok(Trial { case, bounds, loaded, reference, prompt });
+            let model = context.path(model);
+            let loaded = loaded::load(&model, cell, context)?;
+            let exact = match bounds.before_flip() {
+                Some(_) => {
+                    let exact = Cell { policy: Some(Policy::F32), ..cell.clone() };
+                    Some(loaded::load(&model, &exact, context)?)
+                }
+                None => None,
+            };
+            return Ok(Trial { case, bounds, loaded, exact, reference, prompt });
         }
         Err(format!("no reference has a prompt `{name}`"))
     }
@@ -132,6 +140,8 @@ pub(super) struct Trial {
     pub(super) case: String,
     pub(super) bounds: Bounds,
     pub(super) loaded: std::sync::Arc<Loaded>,
+    /// The same model under `f32`, where it matters which experts that chooses.
+    pub(super) exact: Option<std::sync::Arc<Loaded>>,
     pub(super) reference: Reference,
     pub(super) prompt: Prompt,
 }
@@ -163,7 +173,15 @@ impl Trial {
                 rows.push(&row)?;
             }
         }
-        Ok(rows.outcome(self.prompt.ids.len(), self.bounds))
+        let untouched = self.rows_before_a_flip(&self.prompt.ids)?;
+        Ok(rows.outcome(self.prompt.ids.len(), untouched, self.bounds))
+    }
+
+    fn rows_before_a_flip(&self, tokens: &[u32]) -> Result<usize, String> {
+        match &self.exact {
+            Some(exact) => routes::rows_before_a_flip(exact, &self.loaded, tokens),
+            None => Ok(tokens.len()),
+        }
     }
 
     fn greedy(&self) -> Result<Outcome, String> {
@@ -177,11 +195,15 @@ impl Trial {
             Some(RowOutput::Greedy(id)) => Ok(*id),
             other => Err(format!("an arg-max was asked for, {other:?} came back")),
         };
+        let fed = &reference.tokens[..reference.tokens.len() - 1];
         let mut found = vec![next(&self.prompt.ids)?];
-        for token in &reference.tokens[..reference.tokens.len() - 1] {
+        for token in fed {
             found.push(next(&[*token])?);
         }
-        Ok(greedy::outcome(reference, &found, self.bounds))
+        // The last row of the prompt is that of step 0.
+        let before = self.prompt.ids.len() - 1;
+        let untouched = self.rows_before_a_flip(&[&self.prompt.ids, fed].concat())?;
+        Ok(greedy::outcome(reference, &found, untouched.saturating_sub(before), self.bounds))
     }
 
     fn taps(&self) -> Result<Outcome, String> {

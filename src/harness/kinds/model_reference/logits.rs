@@ -78,8 +78,8 @@ impl<'a> LogitRows<'a> {
         Ok(())
     }
 
-    /// Decides.
-    pub(super) fn outcome(&self, rows: usize, bounds: Bounds) -> Outcome {
+    /// Decides. No other choice of experts has touched the first `untouched` rows.
+    pub(super) fn outcome(&self, rows: usize, untouched: usize, bounds: Bounds) -> Outcome {
         if self.rows != rows || rows == 0 {
             return Outcome::fail(format!("{} rows were computed of {rows}", self.rows));
         }
@@ -112,6 +112,12 @@ impl<'a> LogitRows<'a> {
             }
             Bounds::Unknown => {}
         }
+        let before = untouched.min(rows) * self.per_row;
+        let before = Difference::between(&self.expected[..before], &self.found[..before]);
+        let before = before.map_or(f64::NAN, |d| d.max_abs);
+        if let Some(limit) = bounds.before_flip() {
+            require("max_abs before a route differs", before, limit);
+        }
         let (row, id) = (d.worst_at / self.per_row, self.ids[d.worst_at]);
         let (expected, found) = (self.expected[d.worst_at], self.found[d.worst_at]);
         let worst = format!("position {row}, id {id}: expected {expected}, found {found}");
@@ -133,6 +139,8 @@ impl<'a> LogitRows<'a> {
             .number("p99_abs", d.p99_abs)
             .number("rms", d.rms)
             .number("logsumexp_max_abs", sums.max_abs)
+            .with("rows_before_flip", untouched.min(rows))
+            .number("max_abs_before_flip", before)
             .with("non_finite", d.non_finite)
             .with("argmax_agrees", self.argmax_agrees)
             .with("worst", worst)

@@ -9,6 +9,7 @@ mod greedy;
 mod kind;
 mod logits;
 mod reference;
+mod routes;
 #[cfg(test)]
 mod tests;
 

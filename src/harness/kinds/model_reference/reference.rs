@@ -76,6 +76,7 @@ struct FileNoise {
     mean: Threshold,
     p99: Threshold,
     max: Threshold,
+    max_before_flip: Option<Threshold>,
 }
 
 #[derive(Deserialize)]
@@ -137,6 +138,7 @@ impl Reference {
                 mean_abs: n.mean,
                 p99_abs: n.p99,
                 max_abs: n.max,
+                max_abs_before_flip: n.max_before_flip,
             }),
             arrays,
         };

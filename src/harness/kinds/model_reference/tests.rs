@@ -57,7 +57,7 @@ fn judge(reference: &Logits, found: &[Vec<f32>], bounds: Bounds) -> Outcome {
             return Outcome::fail(why);
         }
     }
-    compared.outcome(3, bounds)
+    compared.outcome(3, 3, bounds)
 }
 
 /// The verdict on rows with one thing changed.
@@ -110,7 +110,7 @@ fn the_message_says_where() {
 #[test]
 fn greedy_tokens_are_decided_by_their_margin() {
     let reference = Greedy { tokens: vec![4, 7, 1, 9], margins: vec![2.0, 0.39, 0.5, 0.001] };
-    let verdict = |found: &[u32], bounds| greedy::outcome(&reference, found, bounds).verdict;
+    let verdict = |found: &[u32], bounds| greedy::outcome(&reference, found, 0, bounds).verdict;
     assert_eq!(verdict(&[4, 7, 1, 9], f32_bounds()), Verdict::Pass);
     assert_eq!(verdict(&[4, 7, 1, 8], f32_bounds()), Verdict::Fail, "whatever the margin");
     assert_eq!(verdict(&[4, 7, 1], f32_bounds()), Verdict::Fail, "one step short");
@@ -119,8 +119,42 @@ fn greedy_tokens_are_decided_by_their_margin() {
     assert_eq!(verdict(&[7, 4, 1, 9], bf16_bounds()), Verdict::Fail, "swapped tokens");
     assert_eq!(verdict(&[4, 7, 1, 9], Bounds::Unknown), Verdict::Measured);
     let close = Greedy { tokens: vec![4], margins: vec![0.39] };
-    let undecided = greedy::outcome(&close, &[4], bf16_bounds());
+    let undecided = greedy::outcome(&close, &[4], 0, bf16_bounds());
     assert_eq!(undecided.verdict, Verdict::Measured, "nothing was decided, so nothing passed");
+}
+
+/// With a maximum of 2, and 0.1 where no route differs.
+fn routed_bounds() -> Bounds {
+    let noise = json!({
+        "mean_abs": 0.5, "p99_abs": 1.0, "max_abs": 2.0, "max_abs_before_flip": 0.1,
+    });
+    Bounds::Bf16(serde_json::from_value::<Bf16Noise>(noise).expect("noise"))
+}
+
+#[test]
+fn rows_before_a_flip_have_bounds_of_their_own() {
+    let logits = full();
+    let verdict = |untouched: usize, shift: f32| {
+        let mut compared = LogitRows::new(&logits);
+        let mut found = rows();
+        found[1][5] += shift;
+        found.iter().for_each(|row| compared.push(row).expect("a row"));
+        compared.outcome(3, untouched, routed_bounds()).verdict
+    };
+    assert_eq!(verdict(1, 0.3), Verdict::Pass, "row 1 is behind a flip");
+    assert_eq!(verdict(2, 0.3), Verdict::Fail);
+    assert_eq!(verdict(2, 0.15), Verdict::Pass);
+    assert_eq!(verdict(2, f32::NAN), Verdict::Fail);
+
+    let reference = Greedy { tokens: vec![4, 7, 1, 9], margins: vec![2.0, 0.15, 0.5, 5.0] };
+    let verdict = |found: &[u32], untouched| {
+        greedy::outcome(&reference, found, untouched, routed_bounds()).verdict
+    };
+    assert_eq!(verdict(&[4, 3, 3, 9], 0), Verdict::Pass, "undecided, and behind a flip");
+    assert_eq!(verdict(&[3, 7, 1, 9], 0), Verdict::Fail, "before the first small margin");
+    assert_eq!(verdict(&[4, 7, 3, 9], 2), Verdict::Pass);
+    assert_eq!(verdict(&[4, 7, 3, 9], 3), Verdict::Fail, "its row is untouched");
+    assert_eq!(verdict(&[4, 7, 1, 8], 0), Verdict::Fail, "from twice the maximum on, anywhere");
 }
 
 #[test]
