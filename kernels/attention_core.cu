@@ -1,8 +1,10 @@
 // attention_core.cu: softmax attention over the paged cache, by absolute blocks of 256 keys.
 //
 // Purpose:    region `attention_core`: `attention_rows` for several rows of a sequence, `attention_split` for
-//             one row a sequence with the blocks of its past spread over the device, `attention_serial` for
-//             FP32 caches and head sizes that the matrix units do not take.
+//             one row a sequence with the blocks of its past spread over the device (`deep`: all of a block's keys
+//             and values asked for at once, for steps with fewer blocks than the device has room for),
+//             `attention_serial` for FP32 caches and head sizes that the matrix units do not take. All of them
+//             gate their output where they are given a gate (region `attention_output_gate`, the same roundings).
 // Grid:       attention_rows: x = groups of 64 (row, head) items, y = kv heads, z = spans; attention_split:
 //             x = blocks of keys, y = kv heads, z = spans; attention_serial: x = heads, y = rows.
 // Shapes:     q and out [rows][ld]; a page holds [kv_head][256][head_dim] of keys, then of values, per layer.
@@ -23,6 +25,23 @@ struct Cache {
     float scale;
     u32 unused;
 };
+
+// Rows of the output gate, or none; a head's gate begins `stride` elements after the one before it.
+template <typename T> struct Gate {
+    const T *rows;
+    u32 pitch, stride;
+    DEVICE float apply(float x, u32 row, u32 head, u32 d) const {
+        return rows ? rounded<T>(x) * sigmoid(widen(rows[(u64)row * pitch + head * stride + d])) : x;
+    }
+};
+
+DEVICE u32 output_pair(float x, float y, const Gate<u16> &gate, u32 row, u32 head, u32 d) {
+    if (gate.rows) {
+        u32 g = *(const u32 *)(gate.rows + (u64)row * gate.pitch + head * gate.stride + d);
+        x = rounded<u16>(x) * sigmoid(bf16_low(g)), y = rounded<u16>(y) * sigmoid(bf16_high(g));
+    }
+    return f32x2_to_bf16x2(x, y);
+}
 
 DEVICE void load_matrices_transposed(u32 (&d)[4], u32 address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -213,7 +232,8 @@ template <int D, int MT, int PARTS, int STAGES> struct AttentionTile {
 
 // Items of a span and kv head: (row, head in group), heads fastest.
 template <int D, int MT, int PARTS, int STAGES>
-DEVICE void attention_rows(const Step &step, const u16 *q, u32 ldq, u16 *out, u32 ldo, const Cache &cache) {
+DEVICE void attention_rows(const Step &step, const u16 *q, u32 ldq, u16 *out, u32 ldo, const Cache &cache,
+                           const Gate<u16> &gate) {
     using Tile = AttentionTile<D, MT, PARTS, STAGES>;
     extern __shared__ __align__(128) u8 memory[];
     begin_kernel();
@@ -266,21 +286,27 @@ DEVICE void attention_rows(const Step &step, const u16 *q, u32 ldq, u16 *out, u3
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
         if (item[r] >= items) continue;
-        u16 *row = out + (u64)(span.first_row + item[r] / cache.group) * ldo +
-                   (kv_head * cache.group + item[r] % cache.group) * D + tile.part * Tile::COLUMNS;
+        u32 row = span.first_row + item[r] / cache.group, head = kv_head * cache.group + item[r] % cache.group;
+        u16 *o = out + (u64)row * ldo + head * D;
 #pragma unroll
-        for (int n = 0; n < Tile::NT; ++n)
-            *(u32 *)(row + 8 * n + 2 * tile.t) = f32x2_to_bf16x2(acc[n][2 * r] / l[r], acc[n][2 * r + 1] / l[r]);
+        for (int n = 0; n < Tile::NT; ++n) {
+            u32 d = tile.part * Tile::COLUMNS + 8 * n + 2 * tile.t;
+            *(u32 *)(o + d) = output_pair(acc[n][2 * r] / l[r], acc[n][2 * r + 1] / l[r], gate, row, head, d);
+        }
     }
 }
 
-// One row: block b of its past into `partial` [span][head][blocks][D + 2]; the block that arrives
-// last merges all of them, in ascending order.
+// Blocks whose scales are made together when results are merged.
+constexpr u32 MERGED = 64;
+
+// One row: block b of its past into `partial`, [span][head][blocks][D] and behind all of them (m, l)
+// [span][head][blocks]; the block that arrives last merges all of them, in ascending order.
 template <int D, int STAGES>
 DEVICE void attention_split(const Step &step, const u16 *q, u32 ldq, u16 *out, u32 ldo, const Cache &cache,
-                            float *partial, u32 blocks_max, u32 *arrived) {
+                            const Gate<u16> &gate, float *partial, u32 blocks_max, u32 *arrived) {
     constexpr int MT = 1, PARTS = D % 32 == 0 ? 4 : 2;
     using Tile = AttentionTile<D, MT, PARTS, STAGES>;
+    static_assert(STAGES * Tile::STAGE_BYTES + Tile::P_BYTES >= 16 * MERGED * 3 * 4, "scales of 16 heads fit");
     extern __shared__ __align__(128) u8 memory[];
     __shared__ u32 ticket;
     begin_kernel();
@@ -292,6 +318,7 @@ DEVICE void attention_split(const Step &step, const u16 *q, u32 ldq, u16 *out, u
     u64 kv_bytes = (u64)256 * D * 2, values_offset = kv_bytes * cache.kv_heads;
     const u8 *keys = (const u8 *)(step.pages[span.pages + b] + cache.slot + kv_head * kv_bytes);
     u32 heads = cache.kv_heads * cache.group;
+    float2 *stats = (float2 *)(partial + (u64)gridDim.z * heads * blocks_max * D);
     // More query heads than rows of a tile take turns.
     for (u32 first = 0; first < cache.group; first += 16) {
         __syncthreads();
@@ -301,7 +328,6 @@ DEVICE void attention_split(const Step &step, const u16 *q, u32 ldq, u16 *out, u
                        q + (u64)row * ldq + (kv_head * cache.group + item) * D + piece * 8, true);
         }
         copy_async_commit();
-        copy_async_wait<0>();
         float acc[Tile::NT][4], m[2], l[2];
         u32 limit[2] = {end, end};
         tile.block(keys, values_offset, b * 256, end, limit, cache.scale, acc, m, l);
@@ -314,13 +340,15 @@ DEVICE void attention_split(const Step &step, const u16 *q, u32 ldq, u16 *out, u
                 u16 *o = out + (u64)row * ldo + head * D + column;
 #pragma unroll
                 for (int n = 0; n < Tile::NT; ++n)
-                    *(u32 *)(o + 8 * n) = f32x2_to_bf16x2(acc[n][2 * r] / l[r], acc[n][2 * r + 1] / l[r]);
+                    *(u32 *)(o + 8 * n) =
+                        output_pair(acc[n][2 * r] / l[r], acc[n][2 * r + 1] / l[r], gate, row, head, column + 8 * n);
                 continue;
             }
-            float *p = partial + (((u64)which * heads + head) * blocks_max + b) * (D + 2);
+            u64 place = ((u64)which * heads + head) * blocks_max + b;
+            float *p = partial + place * D + column;
 #pragma unroll
-            for (int n = 0; n < Tile::NT; ++n) *(float2 *)(p + column + 8 * n) = make_float2(acc[n][2 * r], acc[n][2 * r + 1]);
-            if (tile.part == 0 && tile.t == 0) p[D] = m[r], p[D + 1] = l[r];
+            for (int n = 0; n < Tile::NT; ++n) *(float2 *)(p + 8 * n) = make_float2(acc[n][2 * r], acc[n][2 * r + 1]);
+            if (tile.part == 0 && tile.t == 0) stats[place] = make_float2(m[r], l[r]);
         }
     }
     if (blocks == 1) return;
@@ -332,39 +360,101 @@ DEVICE void attention_split(const Step &step, const u16 *q, u32 ldq, u16 *out, u
     if (ticket != blocks - 1) return;
     __threadfence();
     if (threadIdx.x == 0) *counter = 0;
-    for (u32 e = threadIdx.x; e < cache.group * (D / 2); e += Tile::THREADS) {
-        u32 head = kv_head * cache.group + e / (D / 2), column = e % (D / 2) * 2;
-        const float *p = partial + ((u64)which * heads + head) * blocks_max * (D + 2);
-        float2 sum = __ldcg((const float2 *)(p + column));
-        float m = __ldcg(p + D), l = __ldcg(p + D + 1);
-#pragma unroll 4
-        for (u32 i = 1; i < blocks; ++i) {
-            const float *other = p + (u64)i * (D + 2);
-            float2 y = __ldcg((const float2 *)(other + column));
-            float block_m = __ldcg(other + D), block_l = __ldcg(other + D + 1), a, c;
-            merge_scales(m, block_m, a, c);
-            l = merge(l, a, block_l, c);
-            sum.x = merge(sum.x, a, y.x, c), sum.y = merge(sum.y, a, y.y, c);
+
+    // The scales of all merges depend on maxima alone and are made side by side; what is left of a
+    // merge is one chain of products and sums a column. Four columns of a head a thread.
+    constexpr u32 QUADS = D / 4, ROUNDS = (16 * QUADS + Tile::THREADS - 1) / Tile::THREADS;
+    float *scales = (float *)(memory + Tile::Q_BYTES);  // [head of 16][running, block, block · l][64]
+    u32 warps = Tile::THREADS / 32;
+    for (u32 first = 0; first < cache.group; first += 16) {
+        u32 count = min(cache.group - first, 16u);
+        u64 start = ((u64)which * heads + kv_head * cache.group + first) * blocks_max;
+        float4 sum[ROUNDS];
+        float l[ROUNDS];
+        for (u32 chunk = 0; chunk < blocks; chunk += MERGED) {
+            u32 length = min(blocks - chunk, MERGED);
+            __syncthreads();
+            for (u32 h = tile.warp; h < count; h += warps) {
+                const float2 *stat = stats + start + (u64)h * blocks_max;
+                float *to = scales + h * 3 * MERGED;
+                // The largest maximum before the chunk.
+                float before = __uint_as_float(0xff800000u);
+                for (u32 i = tile.lane; i < chunk; i += 32) before = fmaxf(before, __ldcg(stat + i).x);
+#pragma unroll
+                for (int offset = 16; offset > 0; offset >>= 1)
+                    before = fmaxf(before, __shfl_xor_sync(~0u, before, offset));
+#pragma unroll
+                for (u32 half = 0; half < MERGED; half += 32) {
+                    u32 i = half + tile.lane;
+                    float2 own = make_float2(__uint_as_float(0xff800000u), 0.0f);
+                    if (i < length) own = __ldcg(stat + chunk + i);
+                    float joint = fmaxf(before, own.x);
+#pragma unroll
+                    for (int offset = 1; offset < 32; offset <<= 1) {
+                        float other = __shfl_up_sync(~0u, joint, offset);
+                        if (tile.lane >= offset) joint = fmaxf(joint, other);
+                    }
+                    float previous = __shfl_up_sync(~0u, joint, 1);
+                    if (tile.lane == 0) previous = before;
+                    if (i < length) {
+                        float c = exp_fixed(own.x - joint);
+                        to[i] = exp_fixed(previous - joint), to[MERGED + i] = c, to[2 * MERGED + i] = own.y * c;
+                    }
+                    before = __shfl_sync(~0u, joint, 31);
+                }
+            }
+            __syncthreads();
+#pragma unroll
+            for (u32 round = 0; round < ROUNDS; ++round) {
+                u32 item = threadIdx.x + round * Tile::THREADS, h = item / QUADS;
+                if (h >= count) continue;
+                const float *p = partial + (start + (u64)h * blocks_max + chunk) * D + item % QUADS * 4;
+                const float *scale = scales + h * 3 * MERGED;
+                u32 i = 0;
+                if (chunk == 0) {
+                    sum[round] = __ldcg((const float4 *)p);
+                    l[round] = __ldcg(stats + start + (u64)h * blocks_max).y;
+                    i = 1;
+                }
+#pragma unroll 8
+                for (; i < length; ++i) {
+                    float4 y = __ldcg((const float4 *)(p + (u64)i * D));
+                    float a = scale[i], c = scale[MERGED + i];
+                    l[round] = l[round] * a + scale[2 * MERGED + i];
+                    sum[round].x = merge(sum[round].x, a, y.x, c), sum[round].y = merge(sum[round].y, a, y.y, c);
+                    sum[round].z = merge(sum[round].z, a, y.z, c), sum[round].w = merge(sum[round].w, a, y.w, c);
+                }
+            }
         }
-        *(u32 *)(out + (u64)row * ldo + head * D + column) = f32x2_to_bf16x2(sum.x / l, sum.y / l);
+#pragma unroll
+        for (u32 round = 0; round < ROUNDS; ++round) {
+            u32 item = threadIdx.x + round * Tile::THREADS, h = item / QUADS, d = item % QUADS * 4;
+            if (h >= count) continue;
+            u32 head = kv_head * cache.group + first + h;
+            float4 y = sum[round];
+            *(uint2 *)(out + (u64)row * ldo + head * D + d) =
+                make_uint2(output_pair(y.x / l[round], y.y / l[round], gate, row, head, d),
+                           output_pair(y.z / l[round], y.w / l[round], gate, row, head, d + 2));
+        }
     }
 }
 
-#define ATTENTION_ROWS(D, STAGES)                                                               \
-    extern "C" __global__ void __launch_bounds__(256, 1) attention_rows_invariant_d##D(                       \
-        Step step, const u16 *q, u32 ldq, u16 *out, u32 ldo, Cache cache) {                                   \
-        attention_rows<D, 4, 2, STAGES>(step, q, ldq, out, ldo, cache);                                  \
+#define ATTENTION_ROWS(D, STAGES, BLOCKS)                                                                     \
+    extern "C" __global__ void __launch_bounds__(256, BLOCKS) attention_rows_invariant_d##D(                  \
+        Step step, const u16 *q, u32 ldq, u16 *out, u32 ldo, Cache cache, const u16 *gate, u32 ldg, u32 gate_stride) { \
+        attention_rows<D, 4, 2, STAGES>(step, q, ldq, out, ldo, cache, {gate, ldg, gate_stride});             \
     }
-ATTENTION_ROWS(16, 4)
-ATTENTION_ROWS(48, 4)
-ATTENTION_ROWS(64, 4)
-ATTENTION_ROWS(128, 4)
-ATTENTION_ROWS(256, 3)
+ATTENTION_ROWS(16, 4, 1)
+ATTENTION_ROWS(48, 4, 1)
+ATTENTION_ROWS(64, 4, 2)
+ATTENTION_ROWS(128, 3, 2)
+ATTENTION_ROWS(256, 3, 1)
 
 #define ATTENTION_SPLIT(D, STAGES)                                                                            \
     extern "C" __global__ void __launch_bounds__(D % 32 == 0 ? 128 : 64) attention_split_invariant_d##D(      \
-        Step step, const u16 *q, u32 ldq, u16 *out, u32 ldo, Cache cache, float *partial, u32 blocks_max, u32 *arrived) { \
-        attention_split<D, STAGES>(step, q, ldq, out, ldo, cache, partial, blocks_max, arrived);              \
+        Step step, const u16 *q, u32 ldq, u16 *out, u32 ldo, Cache cache, const u16 *gate, u32 ldg, u32 gate_stride, \
+        float *partial, u32 blocks_max, u32 *arrived) {                                                       \
+        attention_split<D, STAGES>(step, q, ldq, out, ldo, cache, {gate, ldg, gate_stride}, partial, blocks_max, arrived); \
     }
 ATTENTION_SPLIT(16, 4)
 ATTENTION_SPLIT(48, 4)
@@ -372,12 +462,23 @@ ATTENTION_SPLIT(64, 4)
 ATTENTION_SPLIT(128, 4)
 ATTENTION_SPLIT(256, 3)
 
+#define ATTENTION_SPLIT_DEEP(D, STAGES)                                                                       \
+    extern "C" __global__ void __launch_bounds__(128) attention_split_deep_invariant_d##D(                    \
+        Step step, const u16 *q, u32 ldq, u16 *out, u32 ldo, Cache cache, const u16 *gate, u32 ldg, u32 gate_stride, \
+        float *partial, u32 blocks_max, u32 *arrived) {                                                       \
+        attention_split<D, STAGES>(step, q, ldq, out, ldo, cache, {gate, ldg, gate_stride}, partial, blocks_max, arrived); \
+    }
+ATTENTION_SPLIT_DEEP(64, 9)
+ATTENTION_SPLIT_DEEP(128, 9)
+ATTENTION_SPLIT_DEEP(256, 6)
+
 // ---- any head size, any cache: one warp a (row, head) --------------------------------------------
 
 // Order: a score is Σ over d ascending in one chain; a block's sum adds lane k mod 32 ascending, lanes by
 // exchange; the accumulator adds keys ascending. Blocks and merge as above.
 template <typename T>
-DEVICE void attention_serial(const Step &step, const T *q, u32 ldq, T *out, u32 ldo, const Cache &cache, u32 head_dim) {
+DEVICE void attention_serial(const Step &step, const T *q, u32 ldq, T *out, u32 ldo, const Cache &cache,
+                             const Gate<T> &gate, u32 head_dim) {
     extern __shared__ __align__(16) float scratch[];
     begin_kernel();
     u32 row = blockIdx.y, head = blockIdx.x, lane = threadIdx.x;
@@ -423,13 +524,15 @@ DEVICE void attention_serial(const Step &step, const T *q, u32 ldq, T *out, u32 
         }
         __syncwarp();
     }
-    for (u32 d = lane; d < head_dim; d += 32) out[(u64)row * ldo + head * head_dim + d] = narrow<T>(acc[d] / l);
+    for (u32 d = lane; d < head_dim; d += 32)
+        out[(u64)row * ldo + head * head_dim + d] = narrow<T>(gate.apply(acc[d] / l, row, head, d));
 }
 
 #define ATTENTION_SERIAL(NAME, T)                                                                             \
     extern "C" __global__ void __launch_bounds__(32) attention_serial_##NAME(                                 \
-        Step step, const T *q, u32 ldq, T *out, u32 ldo, Cache cache, u32 head_dim) {                         \
-        attention_serial<T>(step, q, ldq, out, ldo, cache, head_dim);                                         \
+        Step step, const T *q, u32 ldq, T *out, u32 ldo, Cache cache, const T *gate, u32 ldg, u32 gate_stride, \
+        u32 head_dim) {                                                                                       \
+        attention_serial<T>(step, q, ldq, out, ldo, cache, {gate, ldg, gate_stride}, head_dim);               \
     }
 ATTENTION_SERIAL(bf16, u16)
 ATTENTION_SERIAL(f32, float)

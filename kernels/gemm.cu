@@ -1,7 +1,8 @@
 // gemm.cu: Y = X · Wᵀ, BF16 in and out, in the fixed order of the numerical contract.
 //
-// Purpose:    the `gemm` region: `gemm_rows` for few tokens (bound by reading W once), `gemm_tile`
-//             for many (bound by the matrix units); `gemm_serial` for operands that these do not take (FP32, or
+// Purpose:    the `gemm` region: `gemm_rows` for few tokens (bound by reading W once), `gate_up_rows` for two
+//             weights and the activation of their products (region `gate_up`), `gemm_tile` for many tokens (bound
+//             by the matrix units); `gemm_serial` for operands that these do not take (FP32, or
 //             a ragged K); `gemv_fast` is the FMA form they are measured against.
 // Grid:       gemm_rows: x = tiles of 16 weight rows (8 / S tiles a block), y = groups of 8·NT tokens;
 //             gemm_tile: persistent blocks (or clusters that share a tile's segments), tokens fastest.
@@ -17,18 +18,19 @@
 
 // ---- few tokens ----------------------------------------------------------------------------------
 
-// NT groups of 8 tokens; a warp owns one segment of 16 weight rows and keeps STAGES − 1 chunks of
-// 64 k on their way into its own ring in shared memory. X goes from the cache to registers, X_DEPTH
+// NT groups of 8 tokens; a warp owns one segment of 16 weight rows (of a PAIR 8, and the same 8 of a
+// second weight) and keeps STAGES − 1 chunks of 64 k on their way into its own ring in shared memory. X
+// goes from the cache to registers, X_DEPTH
 // chunks ahead. The weights of the first chunks do not depend on the previous kernel and are asked
 // for before its end unless `wait_first`; `next` names the weights that the next kernel will read.
-template <int NT, int STAGES, int X_DEPTH, typename TY>
+template <int NT, int STAGES, int X_DEPTH, bool PAIR = false, typename TY = u16>
 DEVICE void gemm_rows(const u16 *W, const u16 *X, TY *Y, u32 M, u32 N, u32 K, u32 ldy, u32 segments,
-                      u32 wait_first, const u8 *next, u32 next_bytes) {
+                      u32 wait_first, const u8 *next, u32 next_bytes, const u16 *W2 = nullptr) {
     extern __shared__ __align__(128) u8 ring[];
-    constexpr u32 STAGE_BYTES = 16 * 128, TOKENS = 8 * NT;
+    constexpr u32 ROWS = 16, STAGE_BYTES = ROWS * 128, TOKENS = 8 * NT, FETCHES = ROWS / 4, OUT = PAIR ? ROWS / 2 : ROWS;
     u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
     u32 tiles = 8 / segments, tile = warp / segments, segment = warp % segments;
-    u32 m0 = (blockIdx.x * tiles + tile) * 16, n0 = blockIdx.y * TOKENS;
+    u32 m0 = (blockIdx.x * tiles + tile) * OUT, n0 = blockIdx.y * TOKENS;
     u32 span = K / segments, k_begin = segment * span, chunks = (span + 63) / 64;
 
     allow_next_kernel();
@@ -37,18 +39,19 @@ DEVICE void gemm_rows(const u16 *W, const u16 *X, TY *Y, u32 M, u32 N, u32 K, u3
     // A group of 8 lanes fetches the 128 bytes of one row; pieces of a row are swizzled.
     u32 base = shared_address(ring) + warp * STAGES * STAGE_BYTES;
     u32 fetch_row = lane >> 3, piece = lane & 7;
-    const u16 *w[4];
-    u32 to[4];
+    const u16 *w[FETCHES];
+    u32 to[FETCHES];
 #pragma unroll
-    for (u32 j = 0; j < 4; ++j) {
+    for (u32 j = 0; j < FETCHES; ++j) {
         u32 row = 4 * j + fetch_row;
-        w[j] = W + (u64)min(m0 + row, M - 1) * K + k_begin + 8 * piece;
+        const u16 *from = PAIR && row >= OUT ? W2 : W;
+        w[j] = from + (u64)min(m0 + row % OUT, M - 1) * K + k_begin + 8 * piece;
         to[j] = base + row * 128 + ((piece ^ (row & 7)) << 4);
     }
     auto fetch_w = [&](u32 slot, u32 chunk) {
         if (chunk < chunks)
 #pragma unroll
-            for (u32 j = 0; j < 4; ++j)
+            for (u32 j = 0; j < FETCHES; ++j)
                 copy_async(to[j] + slot * STAGE_BYTES, w[j] + chunk * 64, chunk * 64 + 8 * piece < span);
         copy_async_commit();
     };
@@ -80,7 +83,7 @@ DEVICE void gemm_rows(const u16 *W, const u16 *X, TY *Y, u32 M, u32 N, u32 K, u3
         for (int i = 0; i < 4; ++i) acc[j][i] = 0.0f;
 
     // Rows 0 … 15 and two pieces a 16-k step, as the fragment of A wants them.
-    u32 from = base + (lane & 15) * 128, read_piece = lane >> 4, row_swizzle = lane & 7;
+    u32 from = base + (lane & (ROWS - 1)) * 128, read_piece = lane >> 4, row_swizzle = lane & 7;
     u32 slot = 0, fetch_slot = STAGES - 1;
     for (u32 outer = 0; outer < chunks; outer += X_DEPTH) {
 #pragma unroll
@@ -130,14 +133,20 @@ DEVICE void gemm_rows(const u16 *W, const u16 *X, TY *Y, u32 M, u32 N, u32 K, u3
 #pragma unroll
     for (int j = 0; j < NT; ++j)
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-            part[warp * RING_FLOATS + (8 * j + 2 * t + (i & 1)) * 16 + g + (i >> 1) * 8] = acc[j][i];
+        for (int i = 0; i < ROWS / 4; ++i)
+            part[warp * RING_FLOATS + (8 * j + 2 * t + (i & 1)) * ROWS + g + (i >> 1) * 8] = acc[j][i];
     __syncthreads();
-    for (u32 e = threadIdx.x; e < tiles * TOKENS * 16; e += 256) {
-        u32 row = e % 16, token = e / 16 % TOKENS, which = e / (16 * TOKENS);
-        u32 m = (blockIdx.x * tiles + which) * 16 + row;
+    for (u32 e = threadIdx.x; e < tiles * TOKENS * OUT; e += 256) {
+        u32 row = e % OUT, token = e / OUT % TOKENS, which = e / (OUT * TOKENS);
+        u32 m = (blockIdx.x * tiles + which) * OUT + row;
         if (m < M && n0 + token < N) {
-            const float *p = part + which * segments * RING_FLOATS + token * 16 + row;
+            const float *p = part + which * segments * RING_FLOATS + token * ROWS + row;
+            if (PAIR) {
+                float gate = rounded<u16>(tree_sum(p, RING_FLOATS, segments));
+                float up = rounded<u16>(tree_sum(p + OUT, RING_FLOATS, segments));
+                Y[(u64)(n0 + token) * ldy + m] = narrow<TY>(silu(gate) * up);
+                continue;
+            }
             Y[(u64)(n0 + token) * ldy + m] = narrow<TY>(tree_sum(p, RING_FLOATS, segments));
         }
     }
@@ -147,19 +156,26 @@ DEVICE void gemm_rows(const u16 *W, const u16 *X, TY *Y, u32 M, u32 N, u32 K, u3
     extern "C" __global__ void __launch_bounds__(256, BLOCKS) gemm_rows_invariant_n##N_MAX##_bf16(              \
         const u16 *W, const u16 *X, u16 *Y, u32 M, u32 N, u32 K, u32 ldy, u32 segments, u32 wait_first,       \
         const u8 *next, u32 next_bytes) {                                                                    \
-        gemm_rows<NT, STAGES, X_DEPTH>(W, X, Y, M, N, K, ldy, segments, wait_first, next, next_bytes);        \
+        gemm_rows<NT, STAGES, X_DEPTH>(W, X, Y, M, N, K, ldy, segments, wait_first, next, next_bytes);    \
     }
 GEMM_ROWS(8, 1, 3, 2, 4)
 GEMM_ROWS(16, 2, 4, 1, 3)
 GEMM_ROWS(32, 4, 4, 1, 2)
 GEMM_ROWS(64, 8, 4, 1, 1)
 
+// W and W2 [M][K] are the gate and up projections; both products are rounded as if they were stored.
+extern "C" __global__ void __launch_bounds__(256, 4) gate_up_rows_invariant_n8_bf16(
+    const u16 *W, const u16 *X, u16 *Y, u32 M, u32 N, u32 K, u32 ldy, u32 segments, u32 wait_first, const u8 *next,
+    u32 next_bytes, const u16 *W2) {
+    gemm_rows<1, 3, 2, true>(W, X, Y, M, N, K, ldy, segments, wait_first, next, next_bytes, W2);
+}
+
 // Region `gemm_f32`: the same sums, not rounded.
 #define GEMM_F32_ROWS(N_MAX, NT, STAGES, X_DEPTH, BLOCKS)                                                     \
     extern "C" __global__ void __launch_bounds__(256, BLOCKS) gemm_rows_invariant_n##N_MAX##_f32(               \
         const u16 *W, const u16 *X, float *Y, u32 M, u32 N, u32 K, u32 ldy, u32 segments, u32 wait_first,     \
         const u8 *next, u32 next_bytes) {                                                                    \
-        gemm_rows<NT, STAGES, X_DEPTH>(W, X, Y, M, N, K, ldy, segments, wait_first, next, next_bytes);        \
+        gemm_rows<NT, STAGES, X_DEPTH>(W, X, Y, M, N, K, ldy, segments, wait_first, next, next_bytes);    \
     }
 GEMM_F32_ROWS(8, 1, 3, 2, 4)
 GEMM_F32_ROWS(16, 2, 4, 1, 3)

@@ -154,6 +154,15 @@ DEVICE float warp_sum(float x) {
     return x;
 }
 
+DEVICE float inverse_rms(float squares, u32 width, float epsilon) {
+    return 1.0f / sqrtf(squares / (float)width + epsilon);
+}
+
+// An element of a norm, after the policy's rounding: x·r·(1 + w), or w times what x·r is rounded to.
+template <typename T> DEVICE float normed(float x, float r, float w, u32 one_plus) {
+    return one_plus ? rounded<T>((x * r) * (1.0f + w)) : rounded<T>(rounded<T>(x * r) * w);
+}
+
 // ---- the step that all kernels of the engine execute -------------------------------------------
 
 // Consecutive rows of one sequence.

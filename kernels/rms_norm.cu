@@ -22,18 +22,60 @@ DEVICE float block_sum(float x) {
     return sum;
 }
 
-DEVICE float inverse_rms(float squares, u32 width, float epsilon) {
-    return 1.0f / sqrtf(squares / (float)width + epsilon);
-}
+// Pieces of 8 columns that a thread keeps in registers: rows of up to 8192.
+constexpr u32 PIECES = 4;
 
-template <typename T> DEVICE float normed(float x, float r, float w, u32 one_plus) {
-    return one_plus ? rounded<T>((x * r) * (1.0f + w)) : rounded<T>(rounded<T>(x * r) * w);
-}
-
-// ADD: x is added to the residual first, in place.
+// ADD: x is added to the residual first, in place. The weights depend on no kernel and are asked for
+// before the wait.
 template <typename T, bool ADD>
-DEVICE void norm_row(const Step &step, T *residual, u32 ldr, const T *x, u32 ldx, const float *weight, T *out, u32 ld,
-                     u32 width, float epsilon, u32 one_plus, u32 wide) {
+DEVICE void wide_row(const Step &step, T *residual, u32 ldr, const T *x, u32 ldx, const float *weight, T *out, u32 ld,
+                     u32 width, float epsilon, u32 one_plus) {
+    u32 row = blockIdx.x, first = threadIdx.x * 8;
+    Eight w[PIECES], v[PIECES];
+    allow_next_kernel();
+#pragma unroll
+    for (u32 p = 0; p < PIECES; ++p)
+        if (first + p * 2048 < width) w[p] = load8(weight + first + p * 2048);
+    wait_for_previous_kernel();
+    if (row >= *step.rows) return;
+    T *r = residual + (u64)row * ldr + first, *o = out + (u64)row * ld + first;
+    const T *a = x + (u64)row * ldx + first;
+#pragma unroll
+    for (u32 p = 0; p < PIECES; ++p)
+        if (first + p * 2048 < width) v[p] = load8(r + p * 2048);
+    if (ADD) {
+        Eight y[PIECES];
+#pragma unroll
+        for (u32 p = 0; p < PIECES; ++p)
+            if (first + p * 2048 < width) y[p] = load8(a + p * 2048);
+#pragma unroll
+        for (u32 p = 0; p < PIECES; ++p)
+            if (first + p * 2048 < width) {
+#pragma unroll
+                for (int j = 0; j < 8; ++j) v[p].v[j] = rounded<T>(v[p].v[j] + y[p].v[j]);
+                store8(r + p * 2048, v[p]);
+            }
+    }
+    float squares = 0.0f;
+#pragma unroll
+    for (u32 p = 0; p < PIECES; ++p)
+        if (first + p * 2048 < width)
+#pragma unroll
+            for (int j = 0; j < 8; ++j) squares = __fmaf_rn(v[p].v[j], v[p].v[j], squares);
+    float inverse = inverse_rms(block_sum(squares), width, epsilon);
+#pragma unroll
+    for (u32 p = 0; p < PIECES; ++p)
+        if (first + p * 2048 < width) {
+#pragma unroll
+            for (int j = 0; j < 8; ++j) v[p].v[j] = normed<T>(v[p].v[j], inverse, w[p].v[j], one_plus);
+            store8(o + p * 2048, v[p]);
+        }
+}
+
+// Rows of any width and alignment, read twice.
+template <typename T, bool ADD>
+DEVICE void any_row(const Step &step, T *residual, u32 ldr, const T *x, u32 ldx, const float *weight, T *out, u32 ld,
+                    u32 width, float epsilon, u32 one_plus) {
     begin_kernel();
     u32 row = blockIdx.x;
     if (row >= *step.rows) return;
@@ -41,44 +83,28 @@ DEVICE void norm_row(const Step &step, T *residual, u32 ldr, const T *x, u32 ldx
     const T *a = x + (u64)row * ldx;
     T *o = out + (u64)row * ld;
     float squares = 0.0f;
-    for (u32 i = threadIdx.x * 8; i < width; i += 2048) {
-        Eight v;
-        if (wide) {
-            v = load8(r + i);
+    for (u32 i = threadIdx.x * 8; i < width; i += 2048)
+        for (u32 j = i; j < min(i + 8, width); ++j) {
+            float v = widen(r[j]);
             if (ADD) {
-                Eight y = load8(a + i);
-#pragma unroll
-                for (int j = 0; j < 8; ++j) v.v[j] = rounded<T>(v.v[j] + y.v[j]);
-                store8(r + i, v);
+                v = rounded<T>(v + widen(a[j]));
+                r[j] = narrow<T>(v);
             }
-        } else {
-#pragma unroll
-            for (u32 j = 0; j < 8; ++j) {
-                v.v[j] = 0.0f;
-                if (i + j < width) {
-                    v.v[j] = widen(r[i + j]);
-                    if (ADD) {
-                        v.v[j] = rounded<T>(v.v[j] + widen(a[i + j]));
-                        r[i + j] = narrow<T>(v.v[j]);
-                    }
-                }
-            }
+            squares = __fmaf_rn(v, v, squares);
         }
-#pragma unroll
-        for (int j = 0; j < 8; ++j) squares = __fmaf_rn(v.v[j], v.v[j], squares);
-    }
     float inverse = inverse_rms(block_sum(squares), width, epsilon);
-    for (u32 i = threadIdx.x * 8; i < width; i += 2048) {
-        if (wide) {
-            Eight v = load8(r + i), w = load8(weight + i);
-#pragma unroll
-            for (int j = 0; j < 8; ++j) v.v[j] = normed<T>(v.v[j], inverse, w.v[j], one_plus);
-            store8(o + i, v);
-        } else {
-            for (u32 j = i; j < min(i + 8, width); ++j)
-                o[j] = narrow<T>(normed<T>(widen(r[j]), inverse, weight[j], one_plus));
-        }
-    }
+    for (u32 i = threadIdx.x * 8; i < width; i += 2048)
+        for (u32 j = i; j < min(i + 8, width); ++j)
+            o[j] = narrow<T>(normed<T>(widen(r[j]), inverse, weight[j], one_plus));
+}
+
+template <typename T, bool ADD>
+DEVICE void norm_row(const Step &step, T *residual, u32 ldr, const T *x, u32 ldx, const float *weight, T *out, u32 ld,
+                     u32 width, float epsilon, u32 one_plus, u32 wide) {
+    if (wide && width <= PIECES * 2048)
+        wide_row<T, ADD>(step, residual, ldr, x, ldx, weight, out, ld, width, epsilon, one_plus);
+    else
+        any_row<T, ADD>(step, residual, ldr, x, ldx, weight, out, ld, width, epsilon, one_plus);
 }
 
 #define RMS_NORM(NAME, T)                                                                                     \

@@ -12,9 +12,9 @@ pub mod cuda;
 
 pub use fusion::{Fusion, fuse};
 pub use model::{
-    Binding, CacheKind, CacheSpec, DeviceModel, DeviceProvenance, Fault, GdnSpec, KernelDigest,
-    LiveState, Phase, RegionCost, RegionRun, RowOutput, RowWant, Span, State, StateTensor, Step,
-    TruncateError,
+    Binding, CacheKind, CacheSpec, DeviceModel, DeviceProvenance, Draw, Fault, GdnSpec,
+    KernelDigest, LiveState, Phase, RegionCost, RegionRun, RowOutput, RowWant, Span, State,
+    StateTensor, Step, TruncateError,
 };
 pub use plan::{Buf, BufferSpec, NormWeight, Op, OpKind, Plan, WeightRef};
 pub use policy::{DeviceKind, Policy, PolicyError};

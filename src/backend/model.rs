@@ -88,6 +88,8 @@ pub struct DeviceProvenance {
     pub driver: String,
     /// Version of the run-time compiler.
     pub compiler: String,
+    /// Version of the vendor's library of products, where it is found; the bindings say who uses it.
+    pub products: Option<String>,
     /// Digest of every kernel source, and of the image made of it.
     pub kernels: Vec<KernelDigest>,
 }
@@ -152,10 +154,25 @@ pub enum RowWant {
     LogProbOf(Vec<u32>),
     /// The n largest logits with their ids, falling; lowest id first on ties.
     Top(usize),
+    /// The id that one draw takes.
+    Sampled(Draw),
     /// The whole row of FP32 logits.
     Logits,
     /// The row after the final norm.
     Hidden,
+}
+
+/// One draw from softmax(logits / `temperature`) over the ids below `choosable_ids`, at least one.
+///
+/// # Numerics
+/// Region `sampler`: FP64, blocks of 256 ids; the same id on every device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Draw {
+    /// Positive and finite.
+    pub temperature: f64,
+    /// In [0, 1).
+    pub unit: f64,
+    pub choosable_ids: usize,
 }
 
 /// What one row gave.
@@ -163,6 +180,7 @@ pub enum RowWant {
 pub enum RowOutput {
     Nothing,
     Greedy(u32),
+    Sampled(u32),
     LogProbs(Vec<f64>),
     Top(Vec<(u32, f32)>),
     Logits(Vec<f32>),

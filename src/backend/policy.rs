@@ -32,6 +32,18 @@ impl fmt::Display for DeviceKind {
     }
 }
 
+impl std::str::FromStr for DeviceKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<DeviceKind, String> {
+        match text {
+            "cpu" => Ok(DeviceKind::Cpu),
+            "cuda" => Ok(DeviceKind::Cuda),
+            _ => Err(format!("unknown kind of device `{text}`; kinds are cpu, cuda")),
+        }
+    }
+}
+
 /// A numerical policy.
 #[derive(
     Clone,
@@ -68,7 +80,7 @@ impl Policy {
     pub fn available(device: DeviceKind) -> &'static [Policy] {
         match device {
             DeviceKind::Cpu => &[Policy::Fast, Policy::Reference, Policy::F32],
-            DeviceKind::Cuda => &[Policy::Invariant, Policy::F32],
+            DeviceKind::Cuda => &[Policy::Fast, Policy::Invariant, Policy::F32],
         }
     }
 
@@ -86,6 +98,20 @@ impl Policy {
         } else {
             Err(PolicyError { policy: self, device })
         }
+    }
+
+    /// Whether a row's bits on `device` depend on its own content and position alone, however rows
+    /// are cut into steps and whatever is computed beside them. `fast` on CUDA lets the vendor's
+    /// library choose an algorithm by the number of rows.
+    pub fn is_invariant(self, device: DeviceKind) -> bool {
+        (self, device) != (Policy::Fast, DeviceKind::Cuda)
+    }
+
+    /// In words, why the policy claims no equal bits across executions on `device`, if it does not.
+    pub fn no_invariance(self, device: DeviceKind) -> Option<String> {
+        (!self.is_invariant(device)).then(|| {
+            format!("policy `{self}` on {device} promises no equal bits across executions; ask for `invariant`")
+        })
     }
 
     /// Whether activations are rounded to BF16 at the policy's boundaries.
@@ -129,4 +155,24 @@ fn list(device: DeviceKind) -> String {
         names.push("invariant (alias of reference)".into());
     }
     names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_policy_of_one_device_leaves_its_order_to_a_library() {
+        for device in [DeviceKind::Cpu, DeviceKind::Cuda] {
+            assert_eq!(device.to_string().parse(), Ok(device));
+            assert_eq!(Policy::available(device)[0], Policy::Fast, "the default on {device}");
+            for policy in Policy::available(device) {
+                let invariant = (*policy, device) != (Policy::Fast, DeviceKind::Cuda);
+                assert_eq!(policy.is_invariant(device), invariant, "{policy} on {device}");
+                assert_eq!(policy.no_invariance(device).is_none(), invariant);
+            }
+        }
+        assert!("gpu".parse::<DeviceKind>().is_err());
+        assert!(Policy::Reference.resolve(DeviceKind::Cuda).is_err());
+    }
 }

@@ -106,8 +106,9 @@ impl EngineArgs {
             bar.set_length(total);
             bar.set_position(done);
         };
-        // `fast` copies matrices into panels, in parallel, and gives the file's pages back as it goes.
-        let read_ahead = options.policy != Policy::Fast;
+        // `fast` on the CPU copies matrices into panels, in parallel, and gives the file's pages back as
+        // it goes.
+        let read_ahead = options.policy != Policy::Fast || options.device != Device::Cpu;
         let load = LoadOptions { progress: Some(&report), read_ahead, ..LoadOptions::default() };
         let weights = model.load(&load);
         bar.finish_and_clear();

@@ -1,9 +1,10 @@
 //! The engine as a [`Model`].
 
 use super::{Model, Session, StepEntry};
+use crate::backend::DeviceKind;
 use crate::engine::{Batch, Engine, RowOutput, RowWant, Sequence, SequenceError, Want};
 
-/// Tokens of one step at most. Small enough that an interruption of a long prompt is noticed soon,
+/// Tokens of one step on the CPU at most. Small enough that an interruption of a long prompt is noticed soon,
 /// large enough that weights are read once for many rows. Bits do not depend on it.
 const STEP_TOKENS: usize = 128;
 
@@ -17,7 +18,11 @@ impl Model for Engine {
     }
 
     fn step_tokens(&self) -> usize {
-        self.chunk_tokens().min(STEP_TOKENS)
+        match self.device() {
+            DeviceKind::Cpu => self.chunk_tokens().min(STEP_TOKENS),
+            // A GPU's matrix units want many rows, and a step takes it no longer.
+            DeviceKind::Cuda => self.chunk_tokens(),
+        }
     }
 
     fn open(&self) -> Result<Box<dyn Session + '_>, SequenceError> {
@@ -54,6 +59,10 @@ struct EngineSession<'a> {
 impl Session for EngineSession<'_> {
     fn forward(&mut self, tokens: &[u32], want: RowWant) -> Result<RowOutput, SequenceError> {
         self.engine.prefill(&mut self.sequence, tokens, want).map(last_row)
+    }
+
+    fn draws(&self) -> bool {
+        self.engine.device() == DeviceKind::Cuda
     }
 
     fn sequence(&mut self) -> Option<&mut Sequence> {

@@ -258,8 +258,8 @@ impl<'m, 'r> Running<'m, 'r> {
         Ok(Some(Running {
             index,
             request,
+            chooser: Chooser::new(request, model.vocab(), session.draws()),
             session,
-            chooser: Chooser::new(request, model.vocab()),
             fed: 0,
             last: [0],
             generated: Generated::nothing(),
@@ -281,7 +281,7 @@ impl<'m, 'r> Running<'m, 'r> {
             [] => (&self.last[..], true),
             rest => (&rest[..take], take == rest.len()),
         };
-        let want = if ends { self.chooser.want.clone() } else { RowWant::Nothing };
+        let want = if ends { self.chooser.want() } else { RowWant::Nothing };
         StepEntry { session: self.session.as_mut(), tokens, want }
     }
 
@@ -343,10 +343,12 @@ struct Chooser {
     want: RowWant,
     log_probs: bool,
     vocab: usize,
+    /// The session draws tokens where nothing else is wanted of them.
+    device_draws: bool,
 }
 
 impl Chooser {
-    fn new(request: &Request<'_>, vocab: usize) -> Chooser {
+    fn new(request: &Request<'_>, vocab: usize, session_draws: bool) -> Chooser {
         // An index instead of a row of logits, where that is all that is needed. The engine's
         // arg-max runs over every row, so a padded vocabulary needs the logits.
         let index_suffices = request.sampling.temperature.is_greedy()
@@ -357,12 +359,23 @@ impl Chooser {
             want: if index_suffices { RowWant::Greedy } else { RowWant::Logits },
             log_probs: request.log_probs,
             vocab,
+            device_draws: session_draws && !request.log_probs,
         }
+    }
+
+    /// What to ask of the next row.
+    fn want(&self) -> RowWant {
+        let draw = self.device_draws.then(|| self.sampler.next_draw()).flatten();
+        draw.map_or_else(|| self.want.clone(), RowWant::Sampled)
     }
 
     fn choose(&mut self, row: RowOutput, produced_tokens: usize) -> Result<Choice, GenerateError> {
         match (&self.want, row) {
             (RowWant::Greedy, RowOutput::Greedy(id)) if (id as usize) < self.vocab => {
+                Ok(Choice { id, log_probs: None })
+            }
+            (RowWant::Logits, RowOutput::Sampled(id)) if self.device_draws => {
+                self.sampler.drew();
                 Ok(Choice { id, log_probs: None })
             }
             (RowWant::Logits, RowOutput::Logits(logits)) => self

@@ -39,6 +39,11 @@ pub trait Session: fmt::Debug {
     /// The engine refuses the tokens or fails.
     fn forward(&mut self, tokens: &[u32], want: RowWant) -> Result<RowOutput, SequenceError>;
 
+    /// Whether it draws tokens itself ([`RowWant::Sampled`]), so that a row of logits need not travel.
+    fn draws(&self) -> bool {
+        false
+    }
+
     /// The engine's sequence, where there is one.
     fn sequence(&mut self) -> Option<&mut Sequence> {
         None

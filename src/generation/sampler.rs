@@ -1,6 +1,7 @@
 //! The chooser of one request: temperature, random state, the ids that may be chosen.
 
 use super::{Seed, Temperature, Truncation};
+use crate::backend::Draw;
 use crate::backend::cpu::{LogitsError, Softmax64, check_logits, greedy};
 use crate::units::{SplitMix64, mutant};
 
@@ -92,6 +93,22 @@ impl Sampler {
             false => None,
         };
         Ok(Choice { id, log_probs })
+    }
+
+    /// The next draw, for a device to make; it becomes one with [`Sampler::drew`]. None where the
+    /// choice is greedy or truncated.
+    pub(super) fn next_draw(&self) -> Option<Draw> {
+        let plain = !self.temperature.is_greedy() && self.truncation.is_none();
+        plain.then(|| Draw {
+            temperature: self.temperature.value(),
+            unit: self.rng.clone().next_unit(),
+            choosable_ids: self.choosable_ids,
+        })
+    }
+
+    /// Takes the word that the last [`Sampler::next_draw`] showed.
+    pub(super) fn drew(&mut self) {
+        self.rng.next_word();
     }
 
     /// Draws from softmax(row / T), with the log-probability of what was drawn if it is wanted.

@@ -275,6 +275,12 @@ pub trait GateKind: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Why the claim is not one that `policy` makes on `device`, if it does not: listed once as not
+    /// applicable, never run.
+    fn not_applicable(&self, _device: DeviceKind, _policy: Policy) -> Option<String> {
+        None
+    }
+
     /// What a run without `--long` leaves out, if anything.
     fn part(&self, _scope: &PlanScope) -> Option<Part> {
         None

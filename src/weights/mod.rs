@@ -38,5 +38,6 @@ pub use rule::Rule;
 pub use set::{WeightSet, WeightsSource};
 pub use synth::{
     SYNTHETIC_GENERATOR, SYNTHETIC_VERSION, SyntheticLaw, SyntheticWeight, synth, synth_quantised,
+    synth_source,
 };
 pub use write::{WriteError, WriteOptions, write_weights};

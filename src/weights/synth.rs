@@ -138,29 +138,39 @@ fn generate_all(
     keep: &mut dyn FnMut(RoleName, Option<usize>, Weight) -> Weight,
 ) -> (Logical, WeightsSource) {
     let mut weights = std::collections::BTreeMap::new();
-    // What the source is: the weights as they are generated.
-    let mut generated = std::collections::BTreeMap::new();
     for role in descriptor.roles.iter().filter(|r| r.tied_to.is_none()) {
         let (rows, cols) = role.matrix();
         let law = law(role.name, cols, descriptor.norm_style);
         for layer in role.instances() {
             let elements = generate(key(seed, role.name, layer), law, rows * cols);
             let storage = Storage::Bf16(Shared::owned(elements));
-            let empty = Storage::Bf16(Shared::owned(Vec::new()));
-            generated.insert((role.name, layer), Weight { rows, cols, storage: empty });
             let weight = keep(role.name, layer, Weight { rows, cols, storage });
             weights.insert((role.name, layer), weight);
         }
     }
-    let ties: std::collections::BTreeMap<_, _> =
-        descriptor.roles.iter().filter_map(|r| Some((r.name, r.tied_to?))).collect();
-    let source = WeightsSource::Synthetic {
+    (Logical { weights, ties: ties(descriptor) }, synth_source(descriptor, seed))
+}
+
+fn ties(descriptor: &Descriptor) -> std::collections::BTreeMap<RoleName, RoleName> {
+    descriptor.roles.iter().filter_map(|r| Some((r.name, r.tied_to?))).collect()
+}
+
+/// What synthetic weights are, as they are generated, without making them.
+pub fn synth_source(descriptor: &Descriptor, seed: u64) -> WeightsSource {
+    let mut weights = std::collections::BTreeMap::new();
+    for role in descriptor.roles.iter().filter(|r| r.tied_to.is_none()) {
+        let (rows, cols) = role.matrix();
+        for layer in role.instances() {
+            let storage = Storage::Bf16(Shared::owned(Vec::new()));
+            weights.insert((role.name, layer), Weight { rows, cols, storage });
+        }
+    }
+    WeightsSource::Synthetic {
         generator: SYNTHETIC_GENERATOR.to_owned(),
         version: SYNTHETIC_VERSION,
         seed,
-        roles: identity::roles_digest(&Logical { weights: generated, ties: ties.clone() }),
-    };
-    (Logical { weights, ties }, source)
+        roles: identity::roles_digest(&Logical { weights, ties: ties(descriptor) }),
+    }
 }
 
 fn key(seed: u64, role: RoleName, layer: Option<usize>) -> u64 {

@@ -6,6 +6,7 @@ use super::exec::Context;
 use super::log_softmax;
 use super::model::{CpuModel, capture};
 use super::phase::Phases;
+use super::sampler::sample;
 use crate::backend::{OpKind, RowOutput, RowWant, Taps};
 use crate::units::mutant;
 
@@ -80,6 +81,11 @@ impl Head<'_> {
             _ if line(plan.logits).iter().any(|x| !x.is_finite()) => RowOutput::NonFinite,
             RowWant::Greedy => RowOutput::Greedy(top(line(plan.logits), 1)[0].0),
             RowWant::Top(n) => RowOutput::Top(top(line(plan.logits), *n)),
+            RowWant::Sampled(draw) => {
+                let row = line(plan.logits);
+                sample(&row[..draw.choosable_ids.min(row.len())], draw.temperature, || draw.unit)
+                    .map_or(RowOutput::NonFinite, RowOutput::Sampled)
+            }
             RowWant::LogProbOf(ids) => log_softmax(line(plan.logits), ids)
                 .map_or(RowOutput::NonFinite, RowOutput::LogProbs),
         }

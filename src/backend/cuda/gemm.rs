@@ -167,6 +167,18 @@ impl GemmKernel {
     }
 }
 
+/// Tokens that the joined gate and up projection takes.
+pub(super) const GATE_UP_TOKENS: usize = 8;
+
+/// The joined gate and up projection: `product` of the gate's weights, the up weights at `up`.
+pub(super) fn gate_up(product: &Product, up: u64, chaining: Chaining) -> (Launch, Vec<Argument>) {
+    // A tile of 16 holds 8 rows of each weight.
+    let (mut launch, mut arguments) = rows(product, GATE_UP_TOKENS as u32, chaining);
+    launch.grid.0 = (product.m as u32).div_ceil(8 * (8 / segments(product.k) as u32));
+    arguments.push(Argument::U64(up));
+    (launch, arguments)
+}
+
 fn rows(p: &Product, tokens: u32, chaining: Chaining) -> (Launch, Vec<Argument>) {
     let segments = segments(p.k) as u32;
     let tiles_per_block = 8 / segments;

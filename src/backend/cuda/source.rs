@@ -23,7 +23,7 @@ const fn source(name: &'static str, text: &'static str) -> KernelSource {
     KernelSource { name, text, composed: OnceLock::new(), digest: OnceLock::new() }
 }
 
-static SOURCES: [KernelSource; 12] = [
+static SOURCES: [KernelSource; 13] = [
     source("attention_core", include_str!("../../../kernels/attention_core.cu")),
     source("elementwise", include_str!("../../../kernels/elementwise.cu")),
     source("gdn_core", include_str!("../../../kernels/gdn_core.cu")),
@@ -34,6 +34,7 @@ static SOURCES: [KernelSource; 12] = [
     source("memory_probe", include_str!("../../../kernels/memory_probe.cu")),
     source("rms_norm", include_str!("../../../kernels/rms_norm.cu")),
     source("rope", include_str!("../../../kernels/rope.cu")),
+    source("sampler", include_str!("../../../kernels/sampler.cu")),
     source("synthetic", include_str!("../../../kernels/synthetic.cu")),
     source("tensor_core_probe", include_str!("../../../kernels/tensor_core_probe.cu")),
 ];

@@ -2,7 +2,7 @@
 
 use crate::backend::cuda::Device;
 use crate::backend::cuda::probe::measure_memory;
-use crate::backend::{Policy, RegionCost};
+use crate::backend::{Draw, Policy, RegionCost, RowOutput};
 use crate::cli::{Console, Failure, OrExit};
 use crate::descriptor::{Descriptor, RoleName};
 use crate::engine::{Batch, Engine, EngineOptions, RowWant, Sequence, SequenceError, Want};
@@ -52,7 +52,7 @@ pub(super) struct Args {
     /// Rows of one step of a prefill
     #[arg(long, default_value_t = 2048)]
     chunk: usize,
-    /// Also time the regions of a decode step
+    /// Also time the regions of the first decode step and of the first prompt
     #[arg(long)]
     profile: bool,
     /// Write every sample as JSON
@@ -150,7 +150,7 @@ impl Bench<'_> {
         Ok(all)
     }
 
-    /// Times of decode steps by context and batch, and the regions of the first of them.
+    /// Times of decode steps by context and batch, and the regions of the first prompt and step.
     fn decodes(&self, text: &mut String) -> Result<(Vec<Value>, Value), SequenceError> {
         let (mut all, mut regions) = (Vec::new(), Value::Null);
         for &context in &self.args.context {
@@ -163,44 +163,73 @@ impl Bench<'_> {
                     sequences.push(first.fork()?);
                 }
                 let mut tokens = vec![start; batch];
-                let mut samples = Vec::new();
-                for step in 0..self.args.steps + 8 {
-                    let begun = Instant::now();
-                    tokens = self.step(&mut sequences, &tokens)?;
-                    if step >= 8 {
-                        samples.push(begun.elapsed().as_secs_f64() * 1e3);
-                    }
-                }
+                let samples = self.steps(&mut sequences, &mut tokens, |_| RowWant::Greedy)?;
                 let median_ms = median(&samples);
                 let bytes = self.bound_bytes(batch, context + 8 + self.args.steps / 2);
                 let bound_ms = bytes as f64 / (self.read * 1e9) * 1e3;
                 let fraction = bound_ms / median_ms;
+                let mut words = SplitMix64::new(self.args.seed);
+                let drawn = self.steps(&mut sequences, &mut tokens, |vocab| {
+                    let unit = words.next_unit();
+                    RowWant::Sampled(Draw { temperature: 1.0, unit, choosable_ids: vocab })
+                })?;
+                let drawn_ms = median(&drawn);
                 let _ = writeln!(
                     text,
-                    "decode {batch:>2} x {context:>6}: {median_ms:8.3} ms a step, {:8.1} tokens/s, bound {bound_ms:7.3} ms, {:5.1}% of it",
+                    "decode {batch:>2} x {context:>6}: {median_ms:8.3} ms a step, {:8.1} tokens/s, bound {bound_ms:7.3} ms, {:5.1}% of it; drawn at T = 1 {:+.1}%",
                     batch as f64 / median_ms * 1e3,
-                    fraction * 100.0
+                    fraction * 100.0,
+                    (drawn_ms / median_ms - 1.0) * 100.0
                 );
                 all.push(json!({
                     "batch": batch, "context": context, "median_ms": median_ms, "bound_bytes": bytes,
                     "bound_ms": bound_ms, "fraction_of_bound": fraction, "samples_ms": samples,
+                    "drawn_median_ms": drawn_ms, "drawn_samples_ms": drawn,
                 }));
                 if self.args.profile && regions.is_null() {
                     let costs = self.engine.profile_decode(&mut sequences, start)?;
-                    regions = self.regions(&costs, text);
+                    let decode =
+                        self.regions(&format!("a decode step behind {context}"), &costs, text);
+                    let rows =
+                        self.args.prefill.first().map_or(context, |p| *p).min(self.args.chunk);
+                    let fresh = self.engine.sequence()?;
+                    let costs = self.engine.profile_prefill(fresh, &self.prompt(rows))?;
+                    let prefill = self.regions(&format!("a prefill of {rows}"), &costs, text);
+                    regions = json!({ "decode": decode, "prefill": prefill });
                 }
             }
         }
         Ok((all, regions))
     }
 
-    fn step(&self, sequences: &mut [Sequence], tokens: &[u32]) -> Result<Vec<u32>, SequenceError> {
-        let mut batch = Batch::new();
-        for (sequence, token) in sequences.iter_mut().zip(tokens) {
-            batch.push(sequence, std::slice::from_ref(token), Want::Last(RowWant::Greedy));
+    /// Times of steps; the first eight warm up.
+    fn steps(
+        &self,
+        sequences: &mut [Sequence],
+        tokens: &mut Vec<u32>,
+        mut want: impl FnMut(usize) -> RowWant,
+    ) -> Result<Vec<f64>, SequenceError> {
+        let mut samples = Vec::new();
+        for step in 0..self.args.steps + 8 {
+            let begun = Instant::now();
+            let mut batch = Batch::new();
+            for (sequence, token) in sequences.iter_mut().zip(tokens.iter()) {
+                let want = Want::Last(want(self.descriptor.vocab));
+                batch.push(sequence, std::slice::from_ref(token), want);
+            }
+            let outputs = self.engine.forward(&mut batch);
+            let next = outputs.into_iter().map(|o| {
+                o.map(|o| match o.rows.first() {
+                    Some(RowOutput::Greedy(id) | RowOutput::Sampled(id)) => *id,
+                    _ => 0,
+                })
+            });
+            *tokens = next.collect::<Result<_, _>>()?;
+            if step >= 8 {
+                samples.push(begun.elapsed().as_secs_f64() * 1e3);
+            }
         }
-        let outputs = self.engine.forward(&mut batch);
-        outputs.into_iter().map(|o| o.map(|o| o.greedy().unwrap_or(0))).collect()
+        Ok(samples)
     }
 
     /// Weights that a step multiplies with, once, and every sequence's states and cached keys.
@@ -213,10 +242,9 @@ impl Bench<'_> {
         weights + each * batch as u64
     }
 
-    fn regions(&self, costs: &[RegionCost], text: &mut String) -> Value {
+    fn regions(&self, what: &str, costs: &[RegionCost], text: &mut String) -> Value {
         let total: f64 = costs.iter().map(|c| c.time_us).sum();
-        let _ =
-            writeln!(text, "regions of a decode step, each by itself ({total:.0} us together):");
+        let _ = writeln!(text, "regions of {what}, each by itself ({total:.0} us together):");
         let rows = costs.iter().map(|c| {
             let rate = c.bytes as f64 / c.time_us / 1e3;
             let _ = writeln!(

@@ -1,7 +1,7 @@
 //! `assay scenario error-rates`: how often the harness errs on this machine.
 
 use super::key_value;
-use super::run::{Progress, bar, failure, request};
+use super::run::{Progress, bar, default_device, failure, request};
 use crate::cli::{Console, Failure, OrExit, Tone};
 use crate::harness::report::write_report;
 use crate::harness::scenario::{
@@ -74,7 +74,7 @@ pub(super) fn run(args: Args, console: &Console) -> Result<Exit, Failure> {
         )));
     };
     let campaign = Campaign {
-        request: request(&file, set, &out, gates, console)?,
+        request: request(&file, default_device(&file), set, &out, gates, console)?,
         spec,
         resume: args.resume.clone(),
     };

@@ -4,6 +4,7 @@ use super::super::console::Tone;
 use super::super::{Console, Failure, OrExit};
 use super::key_value;
 use crate::backend::DeviceKind;
+use crate::backend::cuda::devices as cuda_devices;
 use crate::harness::report::write_report;
 use crate::harness::scenario::{
     ArmKind, CampaignWatch, Decision, GateEvidence, GateState, ModelSource, RunEnd, RunError,
@@ -43,6 +44,10 @@ pub(super) struct Args {
     /// `workload.decode_tokens=16`, `measure.quads=[20,40]`, `arms.candidate.threads=2`
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<(String, String)>,
+    /// The kind of device whose profile is measured, `cpu` or `cuda` [default: the file's, `cpu` of
+    /// both]
+    #[arg(long, value_name = "KIND", conflicts_with = "resume")]
+    device: Option<DeviceKind>,
     /// Continue an interrupted run
     #[arg(long, value_name = "RUN")]
     resume: Option<PathBuf>,
@@ -65,8 +70,10 @@ pub(super) fn run(args: Args, console: &Console) -> Result<Exit, Failure> {
         let set = recorded.set.clone();
         let file = ScenarioFile::read(&path).and_then(|f| f.with(&set)).map_err(Failure::usage)?;
         let out = folder.parent().unwrap_or(Path::new("")).to_owned();
-        return one(&file, set, &out, Some(stored), &stop, console);
+        let device = recorded.device;
+        return one(&file, device, set, &out, Some(stored), &stop, console);
     }
+    let every = args.scenarios.is_empty();
     let set: BTreeMap<String, String> = args.set.iter().cloned().collect();
     // Every file is checked before the first is measured.
     let files: Vec<ScenarioFile> = super::selected(&args.scenarios)?
@@ -75,7 +82,12 @@ pub(super) fn run(args: Args, console: &Console) -> Result<Exit, Failure> {
         .collect::<Result<_, _>>()
         .map_err(Failure::usage)?;
     for file in files {
-        let found = one(&file, set.clone(), &args.out, None, &stop, console)?;
+        let device = args.device.unwrap_or(default_device(&file));
+        if every && device == DeviceKind::Cuda && cuda_devices().or_exit(Exit::Usage)?.is_empty() {
+            console.note(&format!("{}: not run, this machine has no CUDA device", file.name()));
+            continue;
+        }
+        let found = one(&file, device, set.clone(), &args.out, None, &stop, console)?;
         exit = exit.worst(found);
         if found == Exit::Interrupted {
             break;
@@ -84,8 +96,15 @@ pub(super) fn run(args: Args, console: &Console) -> Result<Exit, Failure> {
     Ok(exit)
 }
 
+/// The device of a run that names none: the one that the file has a profile for.
+pub(super) fn default_device(file: &ScenarioFile) -> DeviceKind {
+    let has = |device| file.spec.profiles.contains_key(&device);
+    if has(DeviceKind::Cuda) && !has(DeviceKind::Cpu) { DeviceKind::Cuda } else { DeviceKind::Cpu }
+}
+
 fn one(
     file: &ScenarioFile,
+    device: DeviceKind,
     set: BTreeMap<String, String>,
     out: &Path,
     earlier: Option<StoredRun>,
@@ -93,7 +112,7 @@ fn one(
     console: &Console,
 ) -> Result<Exit, Failure> {
     let gates = earlier.as_ref().map(|stored| stored.content.run.gates.clone());
-    let request = request(file, set, out, gates, console)?;
+    let request = request(file, device, set, out, gates, console)?;
     let mut watch = Progress { bar: bar(console), stop: stop.clone(), part: String::new() };
     let end = run_scenario(&request, earlier, &mut watch);
     watch.bar.finish_and_clear();
@@ -123,6 +142,7 @@ pub(super) fn failure(file: &ScenarioFile, error: &RunError) -> Failure {
         RunError::Record(_) => Exit::Io,
         RunError::Worker(_) => Exit::Fail,
         RunError::Resume { .. } => Exit::Usage,
+        RunError::Memory(_) => Exit::Internal,
     };
     Failure::new(exit, format!("{}: {error}", file.name()))
 }
@@ -131,12 +151,18 @@ pub(super) fn failure(file: &ScenarioFile, error: &RunError) -> Failure {
 /// `gates` are known to be green where a run goes on.
 pub(super) fn request<'a>(
     file: &'a ScenarioFile,
+    device: DeviceKind,
     set: BTreeMap<String, String>,
     out: &'a Path,
     gates: Option<Vec<GateEvidence>>,
     console: &Console,
 ) -> Result<RunRequest<'a>, Failure> {
-    let device = DeviceKind::Cpu;
+    if device == DeviceKind::Cuda && cuda_devices().or_exit(Exit::Usage)?.is_empty() {
+        return Err(Failure::usage(format!(
+            "{}: this machine has no CUDA device; `assay doctor` says what was looked for",
+            file.name()
+        )));
+    }
     let model = model_source(file, device, &set).map_err(Failure::usage)?;
     console.note(&format!("{}: {}", file.name(), file.question()));
     console.note(&format!("{}: profile {device}", file.name()));

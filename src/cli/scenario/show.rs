@@ -2,7 +2,6 @@
 
 use super::super::table::wrap;
 use super::super::{Console, Failure};
-use crate::backend::DeviceKind;
 use crate::harness::scenario::{Arm, Plan, model_source};
 use crate::units::Exit;
 use std::collections::BTreeMap;
@@ -38,7 +37,7 @@ pub(super) fn run(args: &Args, console: &Console) -> Result<Exit, Failure> {
     let mut line = |name: &str, value: String| {
         writeln!(text, "{name:<12}{value}").expect("writing to a string");
     };
-    let device = DeviceKind::Cpu;
+    let device = super::run::default_device(file);
     line("profile", device.to_string());
     match model_source(file, device, &set) {
         Ok(model) => line("model", model.to_string()),

@@ -4,8 +4,7 @@ use super::NOT_APPLICABLE;
 use crate::backend::{DeviceProvenance, KernelDigest};
 use crate::units::{Build, Canonical, UNAVAILABLE};
 
-/// Fields of the block. On the host no kernel is compiled at run time; no vendor library takes part
-/// anywhere.
+/// Fields of the block. On the host no kernel is compiled at run time and no vendor library takes part.
 pub fn build_fields(build: &Build, device: Option<&DeviceProvenance>) -> Canonical {
     let compiled = build.compiled();
     let digests = |of: fn(&KernelDigest) -> &str| match device {
@@ -22,6 +21,11 @@ pub fn build_fields(build: &Build, device: Option<&DeviceProvenance>) -> Canonic
         ("kernel_sources", digests(|k| &k.source)),
         ("compiled_images", digests(|k| &k.image)),
         ("nvrtc_version", device.map_or(NOT_APPLICABLE.into(), |d| d.compiler.as_str().into())),
-        ("cublas_version", NOT_APPLICABLE.into()),
+        (
+            "cublas_version",
+            device
+                .and_then(|d| d.products.as_deref())
+                .map_or(NOT_APPLICABLE.into(), Canonical::from),
+        ),
     ])
 }

@@ -146,7 +146,10 @@ fn policies(
     for policy in listed {
         match policy.resolve(device) {
             Ok(policy) if resolved.contains(&Some(policy)) => {}
-            Ok(policy) => resolved.push(Some(policy)),
+            Ok(policy) => match gate.kind.not_applicable(device, policy) {
+                Some(reason) => note(policy.to_string(), reason),
+                None => resolved.push(Some(policy)),
+            },
             Err(error) => note(policy.to_string(), error.to_string()),
         }
     }

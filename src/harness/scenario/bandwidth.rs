@@ -1,5 +1,7 @@
-//! How fast this machine reads memory right now.
+//! How fast the device at hand reads its memory right now.
 
+use crate::backend::DeviceKind;
+use crate::backend::cuda::probe::ReadRate;
 use memmap2::MmapMut;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -9,6 +11,39 @@ const BUFFER_BYTES: usize = 128 << 20;
 
 /// Passes of one reading; the fastest counts, because whatever disturbs a pass only slows it.
 const PASSES: usize = 3;
+
+/// The memory that arms on a device read.
+#[derive(Debug)]
+pub enum Probe {
+    Host(ReadProbe),
+    Cuda(Box<ReadRate>),
+}
+
+impl Probe {
+    /// A probe of the host with so many threads, or of the first CUDA device.
+    ///
+    /// # Errors
+    /// A sentence: the device could not be asked.
+    pub fn of(device: DeviceKind, threads: usize) -> Result<Probe, String> {
+        match device {
+            DeviceKind::Cpu => Ok(Probe::Host(ReadProbe::new(threads))),
+            DeviceKind::Cuda => {
+                ReadRate::open(0).map(|r| Probe::Cuda(Box::new(r))).map_err(|e| e.to_string())
+            }
+        }
+    }
+
+    /// One reading.
+    ///
+    /// # Errors
+    /// As [`Probe::of`].
+    pub fn bytes_per_second(&self) -> Result<f64, String> {
+        match self {
+            Probe::Host(probe) => Ok(probe.bytes_per_second()),
+            Probe::Cuda(probe) => probe.bytes_per_second().map_err(|e| e.to_string()),
+        }
+    }
+}
 
 /// Reads a large buffer with every thread at once; on huge pages where the system grants them, as the
 /// weights are.

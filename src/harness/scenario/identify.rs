@@ -21,6 +21,7 @@ impl Runner<'_> {
                     slowdown_ratio: load.slowdown_ratio,
                     manifest: l.manifest.clone(),
                     bytes_per_token: l.bytes_per_token.clone(),
+                    regions: l.regions.clone(),
                 };
                 self.content.run.arms.insert(name.clone(), arm);
             } else {

@@ -1,7 +1,8 @@
 //! What serde cannot see: rules between the keys of a scenario file.
 
+use super::Metric;
 use super::plan::points;
-use super::spec::{Arm, ArmKind, BASELINE, Block, ScenarioFile};
+use super::spec::{Arm, ArmKind, BASELINE, Block, PrefillUse, ScenarioFile};
 use crate::harness::spec::{Diagnostic, did_you_mean};
 use crate::harness::stats::{ALPHA_PER_SIDE, MIN_SERIES_QUADS, signed_rank_bounds};
 use std::collections::BTreeSet;
@@ -129,8 +130,24 @@ fn measure(file: &ScenarioFile) -> Result<(), Diagnostic> {
     if workload.value.prompt_tokens == 0 || workload.value.decode_tokens == 0 {
         return Err(file.at(workload, "a sample needs at least one prompt and one decode token"));
     }
+    if points(spec).iter().any(|p| !(1..=64).contains(&p.sequences)) {
+        return Err(file.at(workload, "1 to 64 sequences decode side by side"));
+    }
+    let of_prefill = [Metric::PrefillTokensPerSecond, Metric::TimeToFirstTokenMs];
+    if workload.value.prefill == PrefillUse::Once
+        && let Some(metric) = spec.measure.metrics.iter().find(|m| of_prefill.contains(m))
+    {
+        let message = format!("`{metric}` is not measured where the prompt runs once");
+        return Err(file.at(workload, message).help(Some("leave out `prefill: once`".into())));
+    }
+    let forks =
+        workload.value.prefill == PrefillUse::Once || points(spec).iter().any(|p| p.sequences > 1);
+    if forks && spec.arms.value.values().any(|arm| arm.kind() == ArmKind::Peer) {
+        return Err(file.at(workload, "live peers run one prompt and one sequence a sample"));
+    }
     if let Some(sweep) = &spec.sweep {
-        let axes = [&sweep.value.prompt_tokens, &sweep.value.decode_tokens];
+        let sweep_of = &sweep.value;
+        let axes = [&sweep_of.prompt_tokens, &sweep_of.decode_tokens, &sweep_of.sequences];
         if axes.iter().all(|a| a.is_empty()) {
             return Err(file.at(sweep, "the sweep is empty"));
         }

@@ -20,7 +20,7 @@ use std::fmt;
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
-    /// Tokens per second of single-token steps.
+    /// Tokens per second of single-token steps, of all sequences together.
     DecodeTokensPerSecond,
     /// Prompt tokens per second, the first token's selection included.
     PrefillTokensPerSecond,
@@ -80,7 +80,7 @@ impl Metric {
         let per_second = |tokens: u32, ms: f64| f64::from(tokens) / (ms / 1e3);
         match self {
             Metric::DecodeTokensPerSecond => {
-                Some(per_second(point.decode_tokens, sample.decode_ms))
+                Some(per_second(point.decode_tokens * point.sequences, sample.decode_ms))
             }
             Metric::PrefillTokensPerSecond => {
                 Some(per_second(point.prompt_tokens, sample.prefill_ms))
@@ -117,10 +117,23 @@ pub struct Point {
     pub prompt_tokens: u32,
     /// Single-token greedy steps after the first token.
     pub decode_tokens: u32,
+    /// Sequences that decode side by side, forked behind the prompt.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub sequences: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+fn is_one(n: &u32) -> bool {
+    *n == 1
 }
 
 impl fmt::Display for Point {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "prompt_tokens={},decode_tokens={}", self.prompt_tokens, self.decode_tokens)
+        write!(f, "prompt_tokens={},decode_tokens={}", self.prompt_tokens, self.decode_tokens)?;
+        if self.sequences == 1 { Ok(()) } else { write!(f, ",sequences={}", self.sequences) }
     }
 }

@@ -14,6 +14,7 @@ mod foreign;
 mod identify;
 mod identity;
 mod lint;
+mod loaded_arm;
 mod measure_quality;
 mod metric;
 mod overrides;
@@ -41,7 +42,7 @@ mod spec_tests;
 #[cfg(test)]
 pub(in crate::harness) mod testing;
 
-pub use bandwidth::ReadProbe;
+pub use bandwidth::{Probe, ReadProbe};
 pub use campaign::{Campaign, CampaignEnd, CampaignWatch, run_campaign};
 pub use decide::{Comparison, Verdict, decide, is_dropped, peer_comparisons};
 pub use discover::{SCENARIOS, scenarios};
@@ -63,15 +64,15 @@ pub use quality::{
     Budget, BudgetResult, Figures, LogitCheck, QualityMetric, QualityRecord, QualitySpec,
 };
 pub use record::{
-    ArmRecord, GateEvidence, SCENARIO_RECORD_VERSION, ScenarioFacts, ScenarioKind, ScenarioRecord,
-    ScenarioRun, exit,
+    ArmRecord, GateEvidence, RegionTime, SCENARIO_RECORD_VERSION, ScenarioFacts, ScenarioKind,
+    ScenarioRecord, ScenarioRun, StepRegions, exit,
 };
 pub use rule::{AdmitWhen, At, Decision, Rule};
 pub use run::{Part, RunEnd, RunError, RunRequest, Watch, run_scenario};
 pub use sample::{Launch, LaunchEnd, LaunchedArm, Line, QuadLine, Sample, Slot};
 pub use spec::{
-    Arm, ArmKind, BASELINE, Block, Bound, ErrorRateSpec, Measure, ModelSpec, Profile, Recorded,
-    ScenarioFile, ScenarioSpec, Sweep, Workload, scenario_schema,
+    Arm, ArmKind, BASELINE, Block, Bound, ErrorRateSpec, Measure, ModelSpec, PrefillUse, Profile,
+    Recorded, ScenarioFile, ScenarioSpec, Sweep, Workload, scenario_schema,
 };
 pub use store::{StoredRun, load_scenario_run};
 pub use worker::{Ask, Load, Loaded, ModelSource, Reply, serve};

@@ -1,9 +1,9 @@
 //! Live peers within a run: their failures end their own measurement and nothing else.
 
 use super::foreign::PeerProcess;
+use super::loaded_arm::prompt;
 use super::process::{ArmProcess, WorkerError};
 use super::run::{RunError, Runner, Watch};
-use super::worker::prompt;
 use super::{Line, Plan, Sample};
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -105,10 +105,14 @@ pub(super) fn points(spec: &ScenarioSpec) -> Vec<Point> {
     };
     let sweep = spec.sweep.as_ref().map(|s| s.value.clone()).unwrap_or_default();
     let decode = axis(&sweep.decode_tokens, workload.decode_tokens);
-    axis(&sweep.prompt_tokens, workload.prompt_tokens)
-        .into_iter()
-        .flat_map(|prompt_tokens| {
-            decode.iter().map(move |&decode_tokens| Point { prompt_tokens, decode_tokens })
-        })
-        .collect()
+    let sequences = axis(&sweep.sequences, workload.sequences);
+    let mut points = Vec::new();
+    for prompt_tokens in axis(&sweep.prompt_tokens, workload.prompt_tokens) {
+        for &decode_tokens in &decode {
+            for &sequences in &sequences {
+                points.push(Point { prompt_tokens, decode_tokens, sequences });
+            }
+        }
+    }
+    points
 }

@@ -117,8 +117,34 @@ pub struct ArmRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slowdown_ratio: Option<f64>,
     pub manifest: serde_json::Value,
-    /// Bytes that one single-token step reads at least, one per point.
+    /// Bytes that one single-token step reads at least, a sequence's share of them, one per point.
     pub bytes_per_token: Vec<u64>,
+    /// Where the time of its steps goes, where the scenario asks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub regions: Vec<StepRegions>,
+}
+
+/// The regions of one step of an arm, each timed by itself when the arm was warm.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StepRegions {
+    /// Rows of the step: tokens of a prompt, or one for each sequence.
+    pub rows: u64,
+    /// Tokens before it.
+    pub context_tokens: u64,
+    pub regions: Vec<RegionTime>,
+}
+
+/// All launches of a region in a step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RegionTime {
+    pub region: String,
+    pub launches: u64,
+    /// Of all of them, replayed one after the other.
+    pub time_us: f64,
+    /// Fewest bytes that they move through memory.
+    pub bytes: u64,
 }
 
 /// A run with its samples; the content of `record.json`.

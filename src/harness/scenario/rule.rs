@@ -66,6 +66,8 @@ pub struct At {
     pub prompt_tokens: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decode_tokens: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sequences: Option<u32>,
 }
 
 impl At {
@@ -73,6 +75,7 @@ impl At {
     pub fn includes(&self, point: Point) -> bool {
         self.prompt_tokens.is_none_or(|t| t == point.prompt_tokens)
             && self.decode_tokens.is_none_or(|t| t == point.decode_tokens)
+            && self.sequences.is_none_or(|n| n == point.sequences)
     }
 }
 
@@ -95,7 +98,11 @@ impl fmt::Display for Rule {
             write!(f, "{and} upper bound of the ratio ≤ {t}")?;
         }
         if let Some(at) = self.at {
-            let axes = [("prompt_tokens", at.prompt_tokens), ("decode_tokens", at.decode_tokens)];
+            let axes = [
+                ("prompt_tokens", at.prompt_tokens),
+                ("decode_tokens", at.decode_tokens),
+                ("sequences", at.sequences),
+            ];
             let given: Vec<String> =
                 axes.iter().filter_map(|(k, v)| v.map(|v| format!("{k}={v}"))).collect();
             write!(f, " at {}", given.join(","))?;

@@ -1,6 +1,6 @@
 //! Runs a scenario: launches processes, measures quads, records every line, decides at each look.
 
-use super::bandwidth::ReadProbe;
+use super::bandwidth::Probe;
 use super::identify::ids;
 use super::peers::Process;
 use super::process::{ArmProcess, WorkerCommand, WorkerError};
@@ -86,6 +86,8 @@ pub enum RunError {
     Worker(#[from] WorkerError),
     #[error("cannot resume {}: {reason}", folder.display())]
     Resume { folder: PathBuf, reason: String },
+    #[error("the memory's rate cannot be read: {0}")]
+    Memory(String),
 }
 
 /// Runs a scenario, or continues `earlier`.
@@ -110,7 +112,8 @@ pub fn run_scenario(
             (store, content)
         }
     };
-    let probe = ReadProbe::new(MachineRecord::current().usable_processors as usize);
+    let threads = MachineRecord::current().usable_processors as usize;
+    let probe = Probe::of(request.device, threads).map_err(RunError::Memory)?;
     let mut runner = Runner { request, store, content, probe };
     runner.measure_quality(watch)?;
     loop {
@@ -139,7 +142,7 @@ pub(super) struct Runner<'a> {
     pub(super) request: &'a RunRequest<'a>,
     pub(super) store: Store,
     pub(super) content: ScenarioRun,
-    probe: ReadProbe,
+    probe: Probe,
 }
 
 impl Runner<'_> {
@@ -232,10 +235,13 @@ impl Runner<'_> {
         let options = &self.request.file.arms()[arm];
         Load {
             model: self.request.model.clone(),
+            device: self.request.device,
+            prefill: self.request.file.prefill(),
             policy: options.policy.unwrap_or(default_policy(self.request.device)),
             threads: self.threads(arm),
             fusions: options.fusions.clone(),
             points: plan.points.clone(),
+            regions: self.request.file.spec.measure.regions,
             prompt_seed: self.request.file.prompt_seed(),
             warmup: plan.warmup,
             recipe: options.recipe().unwrap_or_default(),
@@ -260,18 +266,18 @@ impl Runner<'_> {
         arm: &str,
         processes: &mut BTreeMap<String, Process>,
     ) -> Result<QuadLine, RunError> {
-        let mut readings = vec![self.reading()];
+        let mut readings = vec![self.reading()?];
         let mut samples = Vec::with_capacity(4);
         for (i, slot) in Slot::QUAD.into_iter().enumerate() {
             if i == 2 {
-                readings.push(self.reading());
+                readings.push(self.reading()?);
             }
             let name = plan.arm(slot, arm);
             let process =
                 processes.get_mut(name).expect("every arm that is measured has a process");
             samples.push(process.sample(name, point)?);
         }
-        readings.push(self.reading());
+        readings.push(self.reading()?);
         Ok(QuadLine {
             launch,
             point,
@@ -282,8 +288,8 @@ impl Runner<'_> {
     }
 
     /// Whole bytes per second.
-    fn reading(&self) -> f64 {
-        self.probe.bytes_per_second().round()
+    fn reading(&self) -> Result<f64, RunError> {
+        self.probe.bytes_per_second().map(f64::round).map_err(RunError::Memory)
     }
 
     fn too_many_dropped(&self, plan: &Plan) -> bool {

@@ -95,9 +95,33 @@ pub struct Workload {
     /// Single-token greedy steps after the first token.
     #[schemars(range(min = 1))]
     pub decode_tokens: u32,
+    /// Sequences that decode side by side, forked behind the prompt.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 64))]
+    pub sequences: u32,
+    /// Whether every sample runs the prompt, or forks a sequence that ran it when the arm was loaded.
+    #[serde(default)]
+    pub prefill: PrefillUse,
     /// The seed that draws the prompt's token ids.
     #[serde(default)]
     pub prompt_seed: u64,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// When the prompt of a sample runs.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, serde::Serialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum PrefillUse {
+    /// In every sample, timed.
+    #[default]
+    Timed,
+    /// Once, when the arm is loaded: samples decode behind it, and nothing about prefill is measured.
+    Once,
 }
 
 /// How one arm executes.
@@ -214,6 +238,10 @@ pub struct Measure {
     pub(super) launches: Located<usize>,
     /// What is reported.
     pub metrics: NonEmpty<Metric>,
+    /// Whether every arm also times the regions of its steps, each by itself, once it is warm (on
+    /// devices that can).
+    #[serde(default)]
+    pub regions: bool,
 }
 
 /// Values that replace those of the workload.
@@ -224,6 +252,8 @@ pub struct Sweep {
     pub prompt_tokens: Vec<u32>,
     #[serde(default)]
     pub decode_tokens: Vec<u32>,
+    #[serde(default)]
+    pub sequences: Vec<u32>,
 }
 
 /// A physical bound.
@@ -322,6 +352,11 @@ impl ScenarioFile {
     /// The seed that draws prompts.
     pub fn prompt_seed(&self) -> u64 {
         self.spec.workload.value.prompt_seed
+    }
+
+    /// When prompts run.
+    pub fn prefill(&self) -> PrefillUse {
+        self.spec.workload.value.prefill
     }
 
     /// How error rates are resampled, if they are.

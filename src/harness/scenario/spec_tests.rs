@@ -35,7 +35,7 @@ fn parse(text: &str) -> Result<ScenarioFile, String> {
 fn a_file_becomes_a_plan() {
     let file = parse(GOOD).unwrap();
     let plan = Plan::of(&file);
-    let point = |prompt_tokens| Point { prompt_tokens, decode_tokens: 4 };
+    let point = |prompt_tokens| Point { prompt_tokens, decode_tokens: 4, sequences: 1 };
     assert_eq!(plan.points, [point(8), point(16)]);
     assert_eq!((plan.looks.quads_per_launch, plan.candidates.len()), (5, 1));
     assert_eq!(plan.rules_for("candidate", point(8)).count(), 0);
@@ -180,7 +180,7 @@ fn values_are_replaced_from_the_command_line_and_the_rule_is_not() {
     ])
     .unwrap();
     let plan = Plan::of(&changed);
-    assert_eq!(plan.points[1], Point { prompt_tokens: 32, decode_tokens: 16 });
+    assert_eq!(plan.points[1], Point { prompt_tokens: 32, decode_tokens: 16, sequences: 1 });
     assert_eq!(plan.looks.quads, [20]);
     assert_eq!(changed.arms()["candidate"].threads, Some(2));
     // The seed of 2^64 - 1 came through unharmed, and the digest knows of the change.

@@ -12,7 +12,7 @@ pub(in crate::harness) fn plan(threshold: f64) -> Plan {
         baseline: "baseline".into(),
         candidates: vec!["candidate".into()],
         peers: Vec::new(),
-        points: vec![Point { prompt_tokens: 16, decode_tokens: 8 }],
+        points: vec![Point { prompt_tokens: 16, decode_tokens: 8, sequences: 1 }],
         warmup: 1,
         looks: LookPlan { quads: vec![20, 40, 80], quads_per_launch: 5 },
         metrics: vec![Metric::DecodeTokensPerSecond, Metric::HostBytes],

@@ -1,10 +1,12 @@
-//! Region `attention_core` on the device: which kernel takes which spans.
+//! Region `attention_core` on the device, and what comes before it: which kernel takes which spans.
 
 use super::activations::View;
 use super::exec::{Executor, Shape, pointer};
 use super::launcher::grid;
 use crate::backend::cuda::CudaError;
 use crate::backend::cuda::launch::{Argument, Launch};
+use crate::backend::{Op, OpKind, Region};
+use crate::descriptor::{NormStyle, RopeConvention};
 
 /// Head sizes that the matrix kernels are instanced for.
 const TILED_HEAD_DIMS: [usize; 5] = [16, 48, 64, 128, 256];
@@ -14,20 +16,102 @@ fn stages(head_dim: usize) -> usize {
     if head_dim == 256 { 3 } else { 4 }
 }
 
+/// Stages of the kernel for several rows: two of its blocks share a multiprocessor.
+fn rows_stages(head_dim: usize) -> usize {
+    if head_dim >= 128 { 3 } else { 4 }
+}
+
+/// Stages of the kernel that asks for a whole block at once, where a head size has one.
+fn deep_stages(head_dim: usize) -> Option<usize> {
+    match head_dim {
+        64 | 128 => Some(9),
+        256 => Some(6),
+        _ => None,
+    }
+}
+
 /// Shared memory of a block of `tiles` × 16 items.
-fn shared_bytes(head_dim: usize, tiles: usize) -> usize {
+fn shared_bytes(head_dim: usize, tiles: usize, stages: usize) -> usize {
     let items = tiles * 16;
-    items * head_dim * 2 + stages(head_dim) * 64 * head_dim * 2 + items * 256 * 2 + 2 * items * 16
+    items * head_dim * 2 + stages * 64 * head_dim * 2 + items * 256 * 2 + 2 * items * 16
+}
+
+/// Where the gate of attention's output lies: per head `stride` elements, from `first` on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gate {
+    pub(super) rows: View,
+    pub(super) first: usize,
+    pub(super) stride: usize,
 }
 
 /// Whether the matrix kernels take a head size on a device with this much shared memory a block.
 ///
 /// It depends on nothing else: every execution of a layer takes the same road.
 pub(super) fn is_tiled(round: bool, head_dim: usize, block_shared_bytes: usize) -> bool {
-    round && TILED_HEAD_DIMS.contains(&head_dim) && shared_bytes(head_dim, 4) <= block_shared_bytes
+    round
+        && TILED_HEAD_DIMS.contains(&head_dim)
+        && shared_bytes(head_dim, 4, rows_stages(head_dim)) <= block_shared_bytes
 }
 
 impl Executor<'_> {
+    /// Norms of heads, ropes, cache write, and the way of the queries out of a product that holds
+    /// their gate, too, as one launch.
+    pub(super) fn attention_inputs(
+        &self,
+        ops: &[Op],
+        shape: &Shape,
+        views: &[View],
+    ) -> Result<(), CudaError> {
+        self.enter(Region::KvWrite);
+        let mut split = None;
+        let mut norms = Vec::new();
+        let mut rotated = Vec::new();
+        let mut written = None;
+        for op in ops {
+            match &op.kind {
+                OpKind::QGateSplit { x, head_dim, .. } => split = Some((views[x.0], 2 * head_dim)),
+                OpKind::PerHeadNorm { norm, .. } => norms.push(*norm),
+                OpKind::Rope { x, heads, head_dim, .. } => {
+                    rotated.push((views[x.0], *heads, *head_dim));
+                }
+                OpKind::KvWrite { v, slot, .. } => written = Some((views[v.0], *slot)),
+                _ => unreachable!("nodes join what stands between projections and attention"),
+            }
+        }
+        let (Some((value, slot)), [(query, heads, head_dim), (key, kv_heads, _)]) =
+            (written, &rotated[..])
+        else {
+            unreachable!("nodes join two ropes and a cache write")
+        };
+        let rope = self.plan.rope.as_ref().expect("a plan with rope operations has a rope");
+        let (from, stride) = split.unwrap_or((*query, *head_dim));
+        let weight = |i: usize| {
+            let address = norms.get(i).map_or(0, |n| self.weights.vector(n.weight).address);
+            Argument::U64(address)
+        };
+        let number = |n: usize| Argument::U32(n as u32);
+        let mut arguments = vec![Argument::Block(shape.step)];
+        arguments.extend(pointer(from));
+        arguments.push(number(stride));
+        arguments.extend([*query, *key, value].into_iter().flat_map(pointer));
+        arguments.extend([
+            number(*heads),
+            number(*kv_heads),
+            number(*head_dim),
+            weight(0),
+            weight(1),
+            Argument::F32(norms.first().map_or(0.0, |n| n.epsilon)),
+            number(usize::from(norms.first().is_some_and(|n| n.style == NormStyle::OnePlus))),
+            Argument::U64(self.workspace.rope_table),
+            number(self.workspace.rope_half),
+            number(usize::from(rope.convention == RopeConvention::Interleaved)),
+            Argument::U64(self.states.slots[slot]),
+        ]);
+        let blocks = grid((heads + 2 * kv_heads).div_ceil(4) as u32, shape.rows as u32, 1, 128);
+        let launch = Launch { shared_bytes: (4 * head_dim * 4) as u32, ..blocks };
+        self.launch("rope", "attention_inputs", launch, arguments)
+    }
+
     /// Attends every row to its own past.
     pub(super) fn attention(
         &self,
@@ -35,6 +119,7 @@ impl Executor<'_> {
         slot: usize,
         heads: usize,
         out: View,
+        gate: Option<Gate>,
         shape: &Shape,
     ) -> Result<(), CudaError> {
         let spec = self.states.attention[slot];
@@ -48,8 +133,14 @@ impl Executor<'_> {
         ];
         let [q0, q1] = pointer(q);
         let [o0, o1] = pointer(out);
-        let common = vec![Argument::Block(shape.step), q0, q1, o0, o1, Argument::Words(cache)];
-        let limit = self.launcher.device.facts().block_shared_bytes;
+        let mut common = vec![Argument::Block(shape.step), q0, q1, o0, o1, Argument::Words(cache)];
+        let element = if self.launcher.round { 2 } else { 4 };
+        let gate_rows = gate.map_or(0, |g| g.rows.address + (g.first * element) as u64);
+        common.push(Argument::U64(gate_rows));
+        common.push(Argument::U32(gate.map_or(0, |g| g.rows.pitch)));
+        common.push(Argument::U32(gate.map_or(0, |g| g.stride as u32)));
+        let facts = self.launcher.device.facts();
+        let limit = facts.block_shared_bytes;
         let head_dim = spec.head_dim;
         if !is_tiled(self.launcher.round, head_dim, limit) {
             let mut arguments = common;
@@ -66,7 +157,8 @@ impl Executor<'_> {
         if shape.several {
             let items = (shape.span_rows * group).div_ceil(64) as u32;
             let blocks = grid(items, spec.kv_heads as u32, shape.spans as u32, 256);
-            let launch = Launch { shared_bytes: shared_bytes(head_dim, 4) as u32, ..blocks };
+            let shared_bytes = shared_bytes(head_dim, 4, rows_stages(head_dim)) as u32;
+            let launch = Launch { shared_bytes, ..blocks };
             let entry = format!("attention_rows_invariant_d{head_dim}");
             // SAFETY: as `Executor::launch`.
             unsafe { self.launcher.run("attention_core", &entry, launch, common.clone())? };
@@ -75,12 +167,18 @@ impl Executor<'_> {
             let threads = if head_dim.is_multiple_of(32) { 128 } else { 64 };
             let blocks =
                 grid(shape.blocks as u32, spec.kv_heads as u32, shape.spans as u32, threads);
-            let launch = Launch { shared_bytes: shared_bytes(head_dim, 1) as u32, ..blocks };
+            // Where every block has a multiprocessor of its own, waiting is all that costs.
+            let few = shape.blocks * spec.kv_heads * shape.spans <= facts.multiprocessors;
+            let deep = deep_stages(head_dim)
+                .filter(|deep| few && shared_bytes(head_dim, 1, *deep) <= limit);
+            let shared_bytes = shared_bytes(head_dim, 1, deep.unwrap_or(stages(head_dim))) as u32;
+            let launch = Launch { shared_bytes, ..blocks };
             let mut arguments = common;
             arguments.push(Argument::U64(self.workspace.partial));
             arguments.push(Argument::U32(shape.blocks as u32));
             arguments.push(Argument::U64(self.workspace.arrived));
-            let entry = format!("attention_split_invariant_d{head_dim}");
+            let kernel = if deep.is_some() { "attention_split_deep" } else { "attention_split" };
+            let entry = format!("{kernel}_invariant_d{head_dim}");
             // SAFETY: as `Executor::launch`; the workspace has room for `shape.blocks` blocks.
             unsafe { self.launcher.run("attention_core", &entry, launch, arguments)? };
         }

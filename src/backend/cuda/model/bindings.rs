@@ -5,15 +5,16 @@ use crate::backend::{Binding, Plan, Policy, Region};
 
 /// Bindings of every region that the policy binds, in region order.
 ///
-/// `log_softmax` and `sampler` run on the host, from the device's logits.
+/// `log_softmax` runs on the host, from the device's logits; so does a sampler that truncates, with the
+/// arithmetic of the device's.
 pub fn policy_bindings(policy: Policy) -> Vec<Binding> {
     let rounds = policy.rounds_to_bf16();
     let binding = |region: &Region| {
         let element = if rounds { "bf16" } else { "f32" };
         let (implementation, instructions) = match (region, rounds) {
             (Region::LogSoftmax, _) => (format!("cpu/{region}_fp64_block256"), "any"),
-            (Region::Sampler, _) => (format!("cpu/{SAMPLER}"), "any"),
-            (Region::Gemm, true) if policy == Policy::Fast => {
+            (Region::Sampler, _) => (format!("cuda/{SAMPLER}"), "any"),
+            (Region::Gemm | Region::GateUp, true) if policy == Policy::Fast => {
                 (format!("cuda/{region}_segments_or_cublaslt_{element}"), "unpinned")
             }
             (Region::Gemm | Region::GemmF32 | Region::GateUp, true) => {

@@ -1,6 +1,7 @@
 //! Walks operations of a plan on the device.
 
 use super::activations::View;
+use super::attention::Gate;
 use super::graph::Bucket;
 use super::launcher::{Launcher, grid};
 use super::nodes::Node;
@@ -94,6 +95,16 @@ impl Executor<'_> {
         match node {
             Node::Single(i) => self.op(op(*i), shape, views),
             Node::Gemms(members) => self.gemms(members, shape, views),
+            Node::GateUp(members, silu) => match op(*silu) {
+                OpKind::SiluMul { out, .. } => {
+                    if self.gate_up(members, views[out.0], shape, views)? {
+                        return Ok(());
+                    }
+                    self.gemms(members, shape, views)?;
+                    self.op(op(*silu), shape, views)
+                }
+                _ => unreachable!("nodes join projections with their activation"),
+            },
             Node::ResidualNorm(add, norm) => match (op(*add), op(*norm)) {
                 (OpKind::ResidualAdd { residual, x }, OpKind::RmsNorm { norm, out, .. }) => {
                     self.enter(Region::RmsNorm);
@@ -111,9 +122,27 @@ impl Executor<'_> {
                 }
                 _ => unreachable!("nodes pair a sum with the norm of it"),
             },
-            Node::GdnInputs(conv, _, prepare) => {
-                self.gdn_inputs(op(*conv), op(*prepare), shape, views)
+            Node::GdnInputs(conv, silu, prepare) => {
+                if self.gdn_inputs(op(*conv), op(*prepare), shape, views)? {
+                    return Ok(());
+                }
+                [conv, silu, prepare].iter().try_for_each(|i| self.op(op(**i), shape, views))
             }
+            Node::AttentionInputs(first, count) => {
+                let ops = &self.plan.ops[*first..first + count];
+                self.attention_inputs(ops, shape, views)
+            }
+            Node::GatedAttention { core, split, .. } => match (op(*core), op(*split)) {
+                (
+                    OpKind::AttentionCore { q, slot, heads, out },
+                    OpKind::QGateSplit { x, head_dim, .. },
+                ) => {
+                    self.enter(Region::AttentionCore);
+                    let gate = Gate { rows: views[x.0], first: *head_dim, stride: 2 * head_dim };
+                    self.attention(views[q.0], *slot, *heads, views[out.0], Some(gate), shape)
+                }
+                _ => unreachable!("nodes pair attention with the split of its gate"),
+            },
         }
     }
 
@@ -219,7 +248,7 @@ impl Executor<'_> {
                 self.launch("rope", "kv_write", grid(blocks, shape.rows as u32, 1, 256), arguments)
             }
             OpKind::AttentionCore { q, slot, heads, out } => {
-                self.attention(view(q), slot, heads, view(out), shape)
+                self.attention(view(q), slot, heads, view(out), None, shape)
             }
             OpKind::GdnConv1d { x, weight, slot, out } => {
                 self.gdn_conv1d(view(x), weight, slot, view(out), shape)

@@ -9,8 +9,13 @@ use crate::backend::{OpKind, Region, WeightRef};
 
 /// Value columns of one block.
 const COLUMNS: usize = 32;
-/// Pitch of transposed rows in shared memory.
-const PITCH: usize = 68;
+/// Rows of weights and of transposed keys in shared memory, as in `kernels/gdn_core.cu`.
+const WEIGHT_PITCH: usize = 68;
+const TILE_PITCH: usize = 72;
+/// Largest heads and most taps that the joined kernels of the inputs take, for one row and for several.
+const ROW_CHANNELS: usize = 512;
+const ROWS_CHANNELS: usize = 128;
+const ROWS_TAPS: usize = 4;
 
 impl Executor<'_> {
     /// As `GdnSlot` in the kernels: offsets, then sizes.
@@ -46,9 +51,17 @@ impl Executor<'_> {
         let channels = self.states.gdn[slot].spec.dims.channels();
         let blocks = grid(channels.div_ceil(256) as u32, shape.rows as u32, 1, 256);
         self.launch("gdn_inputs", "gdn_conv1d", blocks, arguments)?;
-        // The inputs of this step become history.
-        let arguments = vec![step, x0, x1, self.slot(slot)];
-        let blocks = grid(channels.div_ceil(256) as u32, shape.rows as u32, 1, 256);
+        self.keep_columns(x, slot, shape)
+    }
+
+    /// The inputs of this step become history, as many of each span as the ring holds.
+    fn keep_columns(&self, x: View, slot: usize, shape: &Shape) -> Result<(), CudaError> {
+        let layer = &self.states.gdn[slot];
+        let [x0, x1] = pointer(x);
+        let arguments = vec![Argument::Block(shape.step), x0, x1, self.slot(slot)];
+        let pieces = layer.spec.dims.channels().div_ceil(256) as u32;
+        let rows = shape.span_rows.min(layer.ring) as u32;
+        let blocks = grid(pieces, rows, shape.spans as u32, 256);
         self.launch("gdn_inputs", "gdn_keep_columns", blocks, arguments)
     }
 
@@ -71,14 +84,14 @@ impl Executor<'_> {
         self.launch("gdn_inputs", "gdn_prepare", grid(8, shape.rows as u32, 1, 256), arguments)
     }
 
-    /// Convolution, activation and preparation of one row a sequence.
+    /// Convolution, activation and preparation in one launch; `false` if no kernel takes the shape.
     pub(super) fn gdn_inputs(
         &self,
         conv: &OpKind,
         prepare: &OpKind,
         shape: &Shape,
         views: &[View],
-    ) -> Result<(), CudaError> {
+    ) -> Result<bool, CudaError> {
         let (
             OpKind::GdnConv1d { x, weight, slot, .. },
             OpKind::GdnPrepare { a, b, a_log, dt_bias, q, k, v, log_decay, beta, .. },
@@ -86,6 +99,16 @@ impl Executor<'_> {
         else {
             unreachable!("nodes join a convolution with its preparation")
         };
+        let d = self.states.gdn[*slot].spec.dims;
+        let largest = d.key_dim.max(d.value_dim);
+        let fits = if shape.several {
+            largest <= ROWS_CHANNELS && d.conv_width <= ROWS_TAPS
+        } else {
+            largest <= ROW_CHANNELS
+        };
+        if !fits {
+            return Ok(false);
+        }
         self.enter(Region::GdnPrepare);
         let [x0, x1] = pointer(views[x.0]);
         let mut arguments = vec![
@@ -99,10 +122,17 @@ impl Executor<'_> {
         arguments.push(Argument::U64(self.weights.vector(*dt_bias).address));
         arguments.extend([q, k, v, log_decay, beta].map(|b| Argument::U64(views[b.0].address)));
         arguments.push(self.slot(*slot));
-        let d = self.states.gdn[*slot].spec.dims;
-        let heads = 2 * d.key_heads + d.value_heads;
-        let blocks = grid(heads as u32, shape.rows as u32, 1, 128);
-        self.launch("gdn_inputs", "gdn_inputs", blocks, arguments)
+        let heads = (2 * d.key_heads + d.value_heads) as u32;
+        if shape.several {
+            let blocks = grid(heads + 1, shape.rows.div_ceil(64) as u32, 1, 128);
+            self.launch("gdn_inputs", "gdn_inputs_rows", blocks, arguments)?;
+            self.keep_columns(views[x.0], *slot, shape)?;
+        } else {
+            // Four warps for the channels, one for the rates.
+            let blocks = grid(heads, shape.rows as u32, 1, 160);
+            self.launch("gdn_inputs", "gdn_inputs", blocks, arguments)?;
+        }
+        Ok(true)
     }
 
     pub(super) fn gdn_core(
@@ -123,24 +153,31 @@ impl Executor<'_> {
         if shape.several {
             let dots = Argument::U64(self.workspace.dots);
             let running = Argument::U64(self.workspace.running);
-            let arguments = vec![step, address(q), address(k), dots, self.slot(slot)];
+            let mut arguments = vec![step];
+            arguments.extend([q, k, log_decay].map(address));
+            arguments.extend([dots, running, self.slot(slot)]);
             let blocks = grid(shape.tiles as u32, d.key_heads as u32, 1, 256);
-            let shared_bytes = (2 * d.key_dim * PITCH * 4) as u32;
+            let decays = 64 * (d.value_heads / d.key_heads);
+            let shared_bytes = (4 * (2 * d.key_dim * WEIGHT_PITCH + decays)) as u32;
             self.launch("gdn_core", "gdn_dots", Launch { shared_bytes, ..blocks }, arguments)?;
             let mut arguments = vec![step];
-            arguments.extend([q, k, v, log_decay, beta].map(address));
+            arguments.extend([q, k, v, beta].map(address));
             arguments.extend([dots, running, o0, o1, self.slot(slot)]);
-            let blocks = grid(pieces, d.value_heads as u32, shape.spans as u32, 128);
-            let floats = d.key_dim * 32 + 64 * 65 + 64 * 32 + 16 * 32 + 128;
-            let shared_bytes = (512 + 4 * floats + 2 * d.key_dim * PITCH * element) as u32;
+            let blocks = grid(pieces, d.value_heads as u32, shape.spans as u32, 256);
+            // As `CoreMemory` in the kernel.
+            let weights = 64 * (2 * WEIGHT_PITCH).max((d.key_dim + 7) & !3);
+            let floats = d.key_dim * 32 + weights + 64 * 32 + 16 * 32 + 3 * 64;
+            let shared_bytes = (512 + 4 * floats + 2 * d.key_dim * TILE_PITCH * element) as u32;
             self.launch("gdn_core", "gdn_core_rows", Launch { shared_bytes, ..blocks }, arguments)?;
         }
         if shape.single {
             let mut arguments = vec![step];
             arguments.extend([q, k, v, log_decay, beta].map(address));
             arguments.extend([o0, o1, self.slot(slot)]);
-            let blocks = grid(pieces, d.value_heads as u32, shape.spans as u32, 128);
-            self.launch("gdn_core", "gdn_core_row", blocks, arguments)?;
+            let blocks = grid(pieces, d.value_heads as u32, shape.spans as u32, 256);
+            let floats = (d.key_dim + 64) * 32;
+            let shared_bytes = (4 * floats + 64 * (d.key_dim * element + 16)) as u32;
+            self.launch("gdn_core", "gdn_core_row", Launch { shared_bytes, ..blocks }, arguments)?;
         }
         if shape.several {
             self.keep_rows(views[k.0], slot, shape)?;

@@ -3,8 +3,9 @@
 use super::activations::View;
 use super::exec::{Executor, Shape, pointer, wide};
 use super::launcher::grid;
-use super::memory::Memory;
+use super::memory::{Memory, Pinned};
 use super::record::HEAD_ROWS;
+use super::sampling::Draws;
 use crate::backend::cpu::{log_softmax, top};
 use crate::backend::cuda::launch::Argument;
 use crate::backend::cuda::{CudaError, Device};
@@ -18,6 +19,7 @@ pub(super) struct HeadBuffers {
     logits: Memory,
     /// Keys of the best logit of every row.
     best: Memory,
+    best_host: Pinned<u64>,
 }
 
 /// Of how many blocks the search for the best logit of a row consists.
@@ -42,6 +44,7 @@ impl HeadBuffers {
             hidden: Memory::zeros(device, HEAD_ROWS * hidden * element)?,
             logits: Memory::zeros(device, HEAD_ROWS * logits * 4)?,
             best: Memory::zeros(device, HEAD_ROWS * 8)?,
+            best_host: Pinned::zeros(device, HEAD_ROWS)?,
         }))
     }
 
@@ -69,16 +72,22 @@ impl HeadBuffers {
         self.best.fill(device, 0)
     }
 
-    /// What rows `0 ..` of the block gave, once the device is done.
+    /// Brings the best logits to the host, in stream order.
+    pub(super) fn fetch(&self, device: &Device) -> Result<(), CudaError> {
+        self.best_host.download(device, &self.best)
+    }
+
+    /// What rows `0 ..` of the block gave, once the device is done; the best logits were fetched.
     pub(super) fn outputs(
         &self,
         device: &Device,
         plan: &Plan,
         wants: &[&RowWant],
+        draws: Option<&Draws>,
         round: bool,
     ) -> Result<Vec<RowOutput>, CudaError> {
-        let greedy = wants.iter().any(|w| **w == RowWant::Greedy);
-        let best = if greedy { self.best.read::<u64>(device, 0, wants.len())? } else { Vec::new() };
+        device.synchronize()?;
+        let best = self.best_host.as_slice();
         let mut outputs = Vec::with_capacity(wants.len());
         for (row, want) in wants.iter().enumerate() {
             outputs.push(match want {
@@ -87,6 +96,7 @@ impl HeadBuffers {
                     u64::MAX => RowOutput::NonFinite,
                     key => RowOutput::Greedy(!(key as u32)),
                 },
+                RowWant::Sampled(_) => draws.map_or(RowOutput::NonFinite, |d| d.output(row)),
                 RowWant::Hidden => {
                     let width = plan.buffers[plan.final_hidden.0].width;
                     RowOutput::Hidden(elements(device, &self.hidden, row, width, round)?)
@@ -125,7 +135,7 @@ fn from_logits(want: &RowWant, logits: Vec<f32>) -> RowOutput {
             log_softmax(&logits, ids).map_or(RowOutput::NonFinite, RowOutput::LogProbs)
         }
         RowWant::Greedy => RowOutput::Greedy(top(&logits, 1)[0].0),
-        RowWant::Nothing | RowWant::Hidden => RowOutput::Nothing,
+        RowWant::Nothing | RowWant::Hidden | RowWant::Sampled(_) => RowOutput::Nothing,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::backend::cuda::error::Doing;
 use crate::backend::cuda::{CudaError, Device};
-use cudarc::driver::{CudaSlice, result};
+use cudarc::driver::{CudaSlice, DeviceRepr, PinnedHostSlice, ValidAsZeroBits, result};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -95,6 +95,73 @@ impl Memory {
         // SAFETY: both ranges have this size.
         unsafe { result::memcpy_dtod_async(self.address, other.address, self.len_bytes(), stream) }
             .doing("copying state")
+    }
+}
+
+/// Page-locked host memory at an address that captured copies keep. Whoever copies waits for the
+/// device before the other side is used.
+pub(super) struct Pinned<T> {
+    // Held for its memory; reached through `start`, because asking for it may wait for an event, which
+    // a capture forbids.
+    _slice: PinnedHostSlice<T>,
+    start: *mut T,
+    len: usize,
+}
+
+// SAFETY: the memory belongs to this value alone, and moves with it.
+unsafe impl<T: Send> Send for Pinned<T> {}
+
+impl<T> fmt::Debug for Pinned<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pinned({} elements)", self.len)
+    }
+}
+
+impl<T: DeviceRepr + ValidAsZeroBits + Copy> Pinned<T> {
+    /// Memory of zeros.
+    pub(super) fn zeros(device: &Device, len: usize) -> Result<Pinned<T>, CudaError> {
+        // SAFETY: zero is a value of the type, and is written before anything is read.
+        let mut slice = unsafe { device.stream().context().alloc_pinned_with_flags::<T>(len, 0) }
+            .doing("allocating page-locked memory")?;
+        let start = slice.as_mut_ptr().doing("mapping page-locked memory")?;
+        // SAFETY: `start` is the first of `len` elements.
+        unsafe { std::ptr::write_bytes(start, 0, len) };
+        Ok(Pinned { _slice: slice, start, len })
+    }
+
+    /// Its elements, once no copy to or from them is under way.
+    pub(super) fn as_slice(&self) -> &[T] {
+        // SAFETY: the memory has `len` elements and lives as long as this value.
+        unsafe { std::slice::from_raw_parts(self.start, self.len) }
+    }
+
+    /// Its elements, to be written once no copy from them is under way.
+    pub(super) fn as_mut_slice(&mut self) -> &mut [T] {
+        // SAFETY: as above, and nothing else holds a reference.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
+    }
+
+    /// Copies the first `len` elements to `memory`, in stream order.
+    pub(super) fn upload(
+        &self,
+        device: &Device,
+        memory: &Memory,
+        len: usize,
+    ) -> Result<(), CudaError> {
+        memory.write(device, 0, &self.as_slice()[..len])
+    }
+
+    /// Copies everything from the start of `memory`, in stream order.
+    pub(super) fn download(&self, device: &Device, memory: &Memory) -> Result<(), CudaError> {
+        let bytes = self.len * size_of::<T>();
+        assert!(bytes <= memory.len_bytes(), "a read past its memory");
+        device.stream().context().bind_to_thread().doing("binding the context")?;
+        // SAFETY: the host side has `len` elements, and nobody reads them before the copy is done.
+        unsafe {
+            let host = std::slice::from_raw_parts_mut(self.start, self.len);
+            result::memcpy_dtoh_async(host, memory.address(), device.stream().cu_stream())
+        }
+        .doing("downloading")
     }
 }
 

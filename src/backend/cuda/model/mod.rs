@@ -16,6 +16,7 @@ mod products;
 mod profile;
 mod record;
 mod room;
+mod sampling;
 mod spans;
 mod state;
 mod step;

@@ -10,10 +10,11 @@ use super::memory::Memory;
 use super::nodes::{Groups, Node, nodes, unfused};
 use super::record::Record;
 use super::room::{Scratch, address};
+use super::sampling::Draws;
 use super::state::{CudaState, StateLayout};
 use super::weights::{BoundWeight, DeviceWeights};
 use crate::backend::cpu::{BLOCK_TOKENS, Frequencies, check_shapes};
-use crate::backend::cuda::{CudaError, Device, FoundImage};
+use crate::backend::cuda::{Blas, CudaError, Device, FoundImage};
 use crate::backend::{
     Binding, CacheKind, DeviceKind, DeviceModel, DeviceProvenance, Fault, KernelDigest, Plan,
     Policy, Region, RegionCost, RegionRun, RowOutput, State, Step, Taps, WeightRef,
@@ -50,9 +51,8 @@ pub struct CudaModel {
     pub(super) launcher: Launcher,
     pub(super) weights: DeviceWeights,
     pub(super) states: Arc<StateLayout>,
-    /// Nodes for any step, for steps of one row a sequence, and without fusions.
-    pub(super) general: Vec<Node>,
-    pub(super) one_row: Vec<Node>,
+    /// Nodes of a step, and of one in which buffers are captured.
+    pub(super) fused: Vec<Node>,
     pub(super) plain: Vec<Node>,
     pub(super) current: AtomicUsize,
     pub(super) inner: Mutex<Inner>,
@@ -63,6 +63,8 @@ pub struct CudaModel {
 pub(super) struct Inner {
     pub(super) activations: Activations,
     pub(super) head: Option<HeadBuffers>,
+    /// Made when a row is drawn from for the first time.
+    pub(super) draws: Option<Draws>,
     /// Records of decode steps and of all others.
     pub(super) decode: Option<Record>,
     pub(super) other: Option<Record>,
@@ -144,6 +146,7 @@ impl CudaModel {
         let inner = Inner {
             activations: Activations::new(&plan, &groups, round),
             head: HeadBuffers::new(&device, &plan, round)?,
+            draws: None,
             decode: None,
             other: None,
             scratch,
@@ -151,9 +154,8 @@ impl CudaModel {
         };
         device.synchronize()?;
         Ok(CudaModel {
-            general: nodes(&plan, &groups, true, false),
-            one_row: nodes(&plan, &groups, true, true),
-            plain: nodes(&plan, &groups, false, false),
+            fused: nodes(&plan, &groups, true),
+            plain: nodes(&plan, &groups, false),
             policy: options.policy,
             options,
             launcher: Launcher::new(&device, options.policy),
@@ -217,7 +219,7 @@ impl CudaModel {
 
 /// The kernel sources that a plan needs, whatever its policy.
 fn sources(plan: &Plan) -> Vec<&'static str> {
-    let mut names = vec!["elementwise", "gemm", "greedy", "rms_norm", "synthetic"];
+    let mut names = vec!["elementwise", "gemm", "greedy", "rms_norm", "sampler", "synthetic"];
     if !plan.attention_slots.is_empty() || plan.rope.is_some() {
         names.extend(["attention_core", "rope"]);
     }
@@ -258,6 +260,7 @@ impl DeviceModel for CudaModel {
             capability: facts.arch.clone(),
             driver: format!("CUDA {}", facts.driver_cuda),
             compiler: images.first().map_or_else(String::new, |i| i.key.compiler.clone()),
+            products: Blas::version().ok(),
             kernels: images.iter().map(digest).collect(),
         })
     }

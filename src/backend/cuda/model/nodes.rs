@@ -9,14 +9,26 @@ pub(super) enum Node {
     Single(usize),
     /// Products of one input whose weights lie one after the other.
     Gemms(Vec<usize>),
+    /// Two products of one input and the activation of what they give.
+    GateUp(Vec<usize>, usize),
     /// `residual_add`, then `rms_norm` of the residual.
     ResidualNorm(usize, usize),
-    /// `gdn_conv1d`, `gdn_conv_silu`, `gdn_prepare`, for steps of one row a sequence.
+    /// `gdn_conv1d`, `gdn_conv_silu`, `gdn_prepare`.
     GdnInputs(usize, usize, usize),
+    /// Norms of heads, ropes and the cache write of a layer, `q_gate_split` before them where there is
+    /// one: the first of them, and how many.
+    AttentionInputs(usize, usize),
+    /// Attention and the gate of its output, which is read where `split` found it.
+    GatedAttention {
+        core: usize,
+        gate: usize,
+        split: usize,
+    },
 }
 
 /// The plan with every fusion of its own undone: what is launched together is decided here, and the
-/// values are the same.
+/// values are the same. A gate is split off behind the products that follow it, so that these join
+/// the product before it.
 pub(super) fn unfused(mut plan: Plan) -> Plan {
     let ops = std::mem::take(&mut plan.ops);
     for op in ops {
@@ -37,6 +49,15 @@ pub(super) fn unfused(mut plan: Plan) -> Plan {
                 plan.ops.push(single(OpKind::RmsNorm { x: residual, norm, out }, op.taps));
             }
             kind => plan.ops.push(Op { kind, layer: op.layer, taps: op.taps }),
+        }
+    }
+    for i in 1..plan.ops.len() {
+        if let OpKind::QGateSplit { x, q, gate, .. } = plan.ops[i - 1].kind
+            && let OpKind::Gemm { x: input, out, .. } = plan.ops[i].kind
+            && ![q, gate].contains(&input)
+            && ![x, q, gate].contains(&out)
+        {
+            plan.ops.swap(i - 1, i);
         }
     }
     plan
@@ -129,20 +150,87 @@ fn run_of_products(ops: &[Op], fits: &impl Fn(WeightRef) -> bool) -> usize {
         .count()
 }
 
+/// How many operations from the first on are those of [`Node::AttentionInputs`], 0 for none.
+fn attention_inputs(ops: &[Op]) -> usize {
+    let kind = |n: usize| ops.get(n).map(|op| &op.kind);
+    let split = match kind(0) {
+        Some(OpKind::QGateSplit { q, gate, .. }) => Some((*q, *gate)),
+        _ => None,
+    };
+    let first = usize::from(split.is_some());
+    let norms: Vec<_> = (first..)
+        .map_while(|n| match kind(n) {
+            Some(OpKind::PerHeadNorm { x, norm, .. }) => Some((*x, norm.epsilon, norm.style)),
+            _ => None,
+        })
+        .collect();
+    let next = first + norms.len();
+    let (
+        Some(OpKind::Rope { x: q, head_dim, offset: 0, .. }),
+        Some(OpKind::Rope { x: k, head_dim: key_dim, offset: 0, .. }),
+        Some(OpKind::KvWrite { k: written, v, .. }),
+    ) = (kind(next), kind(next + 1), kind(next + 2))
+    else {
+        return 0;
+    };
+    let heads_fit = match norms[..] {
+        [] => true,
+        [(a, e, s), (b, f, t)] => (a, b) == (*q, *k) && e == f && s == t,
+        _ => false,
+    };
+    // The gate is not copied out: attention has to read it itself.
+    let gate_fits = split.is_none_or(|(query, gate)| {
+        query == *q
+            && matches!(
+                (kind(next + 3), kind(next + 4)),
+                (Some(OpKind::AttentionCore { out, .. }), Some(OpKind::AttentionOutputGate { x, gate: g }))
+                    if out == x && *g == gate
+            )
+    });
+    let fits = k == written && q != k && v != k && head_dim == key_dim && heads_fit && gate_fits;
+    if fits { next + 3 } else { 0 }
+}
+
 /// Nodes of the body: every operation exactly once, in order. `fused` allows what hides a buffer
 /// between two operations.
-pub(super) fn nodes(plan: &Plan, groups: &Groups, fused: bool, one_row: bool) -> Vec<Node> {
+pub(super) fn nodes(plan: &Plan, groups: &Groups, fused: bool) -> Vec<Node> {
     let starts: BTreeMap<usize, &Vec<usize>> = groups.groups.iter().map(|g| (g[0], g)).collect();
     let mut nodes = Vec::new();
     let mut i = 0;
     while i < plan.ops.len() {
         let kinds = |n: usize| plan.ops.get(i + n).map(|op| &op.kind);
         if let Some(group) = starts.get(&i) {
-            nodes.push(Node::Gemms((*group).clone()));
-            i += group.len();
+            let outputs: Vec<Buf> = group.iter().filter_map(|g| output(&plan.ops[*g])).collect();
+            match (kinds(group.len()), &outputs[..]) {
+                (Some(OpKind::SiluMul { gate, up, .. }), [a, b])
+                    if fused && (gate, up) == (a, b) =>
+                {
+                    nodes.push(Node::GateUp((*group).clone(), i + 2));
+                    i += 3;
+                }
+                _ => {
+                    nodes.push(Node::Gemms((*group).clone()));
+                    i += group.len();
+                }
+            }
+            continue;
+        }
+        let inputs = if fused { attention_inputs(&plan.ops[i..]) } else { 0 };
+        if inputs > 0 {
+            nodes.push(Node::AttentionInputs(i, inputs));
+            i += inputs;
             continue;
         }
         match (kinds(0), kinds(1), kinds(2)) {
+            (
+                Some(OpKind::AttentionCore { out, .. }),
+                Some(OpKind::AttentionOutputGate { x, gate }),
+                _,
+            ) if fused && out == x && split_of(plan, i, *gate).is_some() => {
+                let split = split_of(plan, i, *gate).unwrap_or_default();
+                nodes.push(Node::GatedAttention { core: i, gate: i + 1, split });
+                i += 2;
+            }
             (Some(OpKind::ResidualAdd { residual, .. }), Some(OpKind::RmsNorm { x, .. }), _)
                 if fused && residual == x =>
             {
@@ -153,7 +241,7 @@ pub(super) fn nodes(plan: &Plan, groups: &Groups, fused: bool, one_row: bool) ->
                 Some(OpKind::GdnConv1d { out, .. }),
                 Some(OpKind::GdnConvSilu { x }),
                 Some(OpKind::GdnPrepare { qkv, .. }),
-            ) if fused && one_row && out == x && x == qkv => {
+            ) if fused && out == x && x == qkv => {
                 nodes.push(Node::GdnInputs(i, i + 1, i + 2));
                 i += 3;
             }
@@ -166,13 +254,24 @@ pub(super) fn nodes(plan: &Plan, groups: &Groups, fused: bool, one_row: bool) ->
     nodes
 }
 
+/// The operation that splits this gate off, the last one before operation `before`.
+fn split_of(plan: &Plan, before: usize, wanted: Buf) -> Option<usize> {
+    (0..before)
+        .rev()
+        .take_while(|i| plan.ops[*i].layer == plan.ops[before].layer)
+        .find(|i| matches!(plan.ops[*i].kind, OpKind::QGateSplit { gate, .. } if gate == wanted))
+}
+
 /// Indices of a node's operations.
 pub(super) fn operations(node: &Node) -> Vec<usize> {
     match node {
         Node::Single(i) => vec![*i],
         Node::Gemms(members) => members.clone(),
+        Node::GateUp(members, silu) => members.iter().chain([silu]).copied().collect(),
         Node::ResidualNorm(a, b) => vec![*a, *b],
         Node::GdnInputs(a, b, c) => vec![*a, *b, *c],
+        Node::AttentionInputs(first, count) => (*first..first + count).collect(),
+        Node::GatedAttention { core, gate, .. } => vec![*core, *gate],
     }
 }
 
@@ -208,7 +307,7 @@ mod tests {
         let p = plan(vec![gemm(0, 1), gemm(0, 2), gemm(1, 3)], &[64, 64, 16, 8]);
         let groups = Groups::find(&p, |_| true);
         assert_eq!(groups.outputs(), [vec![Buf(1), Buf(2)]]);
-        let found = nodes(&p, &groups, true, false);
+        let found = nodes(&p, &groups, true);
         assert_eq!(found, [Node::Gemms(vec![0, 1]), Node::Single(2)]);
         let ragged = plan(vec![gemm(0, 1), gemm(0, 2)], &[64, 64, 6]);
         assert!(Groups::find(&ragged, |_| true).outputs().is_empty());
@@ -226,7 +325,63 @@ mod tests {
         ];
         let p = plan(kinds, &[8, 8, 8]);
         let none = Groups::default();
-        assert_eq!(nodes(&p, &none, true, true), [Node::ResidualNorm(0, 1)]);
-        assert_eq!(nodes(&p, &none, false, true), [Node::Single(0), Node::Single(1)]);
+        assert_eq!(nodes(&p, &none, true), [Node::ResidualNorm(0, 1)]);
+        assert_eq!(nodes(&p, &none, false), [Node::Single(0), Node::Single(1)]);
+    }
+
+    #[test]
+    fn projections_and_the_activation_of_them_are_one_launch() {
+        let silu = |up| OpKind::SiluMul { gate: Buf(1), up: Buf(up), out: Buf(3) };
+        let found = |up, fused| {
+            let p = plan(vec![gemm(0, 1), gemm(0, 2), silu(up)], &[64; 4]);
+            nodes(&p, &Groups::find(&p, |_| true), fused)
+        };
+        assert_eq!(found(2, true), [Node::GateUp(vec![0, 1], 2)]);
+        let apart = [Node::Gemms(vec![0, 1]), Node::Single(2)];
+        assert_eq!(found(2, false), apart);
+        assert_eq!(found(0, true), apart, "of something else");
+    }
+
+    /// normed 0, both 1, q 2, gate 3, k 4, v 5, out 6.
+    fn gated_attention(norms: &[usize]) -> Plan {
+        let weight = |x| WeightRef { role: RoleName::AttnQNorm, layer: Some(x) };
+        let norm = |x: &usize| OpKind::PerHeadNorm {
+            x: Buf(*x),
+            heads: 1,
+            head_dim: 8,
+            norm: NormWeight { weight: weight(*x), style: NormStyle::Plain, epsilon: 1e-6 },
+        };
+        let rope = |x| OpKind::Rope { x: Buf(x), heads: 1, head_dim: 8, offset: 0 };
+        let split =
+            OpKind::QGateSplit { x: Buf(1), heads: 1, head_dim: 8, q: Buf(2), gate: Buf(3) };
+        let mut kinds = vec![gemm(0, 1), split, gemm(0, 4), gemm(0, 5)];
+        kinds.extend(norms.iter().map(norm));
+        kinds.extend([
+            rope(2),
+            rope(4),
+            OpKind::KvWrite { k: Buf(4), v: Buf(5), slot: 0 },
+            OpKind::AttentionCore { q: Buf(2), slot: 0, heads: 1, out: Buf(6) },
+            OpKind::AttentionOutputGate { x: Buf(6), gate: Buf(3) },
+        ]);
+        unfused(plan(kinds, &[8, 16, 8, 8, 8, 8, 8]))
+    }
+
+    #[test]
+    fn everything_between_projections_and_attention_is_one_launch() {
+        let p = gated_attention(&[2, 4]);
+        let groups = Groups::find(&p, |_| true);
+        assert_eq!(groups.outputs(), [vec![Buf(1), Buf(4), Buf(5)]], "the split gave way");
+        let expected = [
+            Node::Gemms(vec![0, 1, 2]),
+            Node::AttentionInputs(3, 6),
+            Node::GatedAttention { core: 9, gate: 10, split: 3 },
+        ];
+        assert_eq!(nodes(&p, &groups, true), expected);
+        let every: Vec<usize> = expected.iter().flat_map(operations).collect();
+        assert_eq!(every, (0..11).collect::<Vec<_>>());
+        assert_eq!(nodes(&p, &groups, false).len(), 9, "nothing is hidden from captures");
+        // A norm of something else is no part of it, and then the gate is copied out.
+        let other = nodes(&gated_attention(&[5]), &Groups::default(), true);
+        assert!(other.iter().all(|n| !matches!(n, Node::AttentionInputs(..))), "{other:?}");
     }
 }

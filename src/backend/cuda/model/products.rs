@@ -5,7 +5,7 @@ use super::exec::{Executor, Shape};
 use super::launcher::grid;
 use super::vendor::VendorProducts;
 use super::weights::DeviceWeight;
-use crate::backend::cuda::gemm::{Chaining, GemmKernel, Product};
+use crate::backend::cuda::gemm::{Chaining, GATE_UP_TOKENS, GemmKernel, Product, gate_up};
 use crate::backend::cuda::launch::Argument;
 use crate::backend::cuda::{CudaError, KernelArch};
 use crate::backend::{OpKind, Region};
@@ -31,6 +31,48 @@ impl Executor<'_> {
         let (first, x, out) = parts[0];
         let rows = parts.iter().map(|(w, _, _)| w.rows).sum();
         self.product(DeviceWeight { rows, ..first }, x, out, shape.rows)
+    }
+
+    /// Both projections and the activation of their products in one launch; `false` if no kernel takes
+    /// the operands, the same bits by themselves.
+    pub(super) fn gate_up(
+        &self,
+        members: &[usize],
+        out: View,
+        shape: &Shape,
+        views: &[View],
+    ) -> Result<bool, CudaError> {
+        let parts: Vec<(DeviceWeight, View)> = members
+            .iter()
+            .filter_map(|i| match self.plan.ops[*i].kind {
+                OpKind::Gemm { x, weight, .. } => Some((self.weights.matrix(weight), views[x.0])),
+                _ => None,
+            })
+            .collect();
+        let [(gate, x), (up, _)] = parts[..] else { return Ok(false) };
+        let tiled = self.launcher.round && gate.bf16 && up.bf16 && gate.cols.is_multiple_of(8);
+        let alike = (gate.rows, gate.cols) == (up.rows, up.cols) && x.pitch as usize == gate.cols;
+        if !tiled || !alike || shape.rows > GATE_UP_TOKENS {
+            return Ok(false);
+        }
+        self.enter(Region::GateUp);
+        let product = Product {
+            weights: gate.address,
+            input: x.address,
+            output: out.address,
+            m: gate.rows,
+            n: shape.rows,
+            k: gate.cols,
+            output_stride: out.pitch as usize,
+            wide: false,
+        };
+        let dependent = self.launcher.device.arch().has_dependent_launch();
+        let chaining = Chaining { dependent, early_weights: dependent, next: (0, 0) };
+        let (launch, arguments) = gate_up(&product, up.address, chaining);
+        // SAFETY: the arguments are those of the kernel; addresses are of buffers and weights of these
+        // sizes.
+        unsafe { self.launcher.run("gemm", "gate_up_rows_invariant_n8_bf16", launch, arguments)? };
+        Ok(true)
     }
 
     /// Y = X·Wᵀ with the kernel for the operands' types and sizes.

@@ -1,7 +1,8 @@
-//! Where a decode step's time goes: every region's launches by themselves, captured and replayed.
+//! Where a step's time goes: every region's launches by themselves, captured and replayed.
 //!
-//! Replays of one region repeat the same writes at the same positions, so they leave what the step
-//! itself would leave. The sum over regions is not the step's time: neighbours overlap.
+//! Replays of one region repeat the same writes at the same positions; what they leave in a sequence's
+//! state is not what the step would leave. The sum over regions is not the step's time: neighbours
+//! overlap.
 
 use super::activations::View;
 use super::exec::Shape;
@@ -19,8 +20,8 @@ use std::sync::PoisonError;
 const REPLAYS: usize = 7;
 
 impl CudaModel {
-    /// Times the regions of a step of one row a sequence, which must have been executed before so
-    /// that every kernel is loaded. States do not advance.
+    /// Times the regions of a step, one like which must have been executed before so that every
+    /// kernel is loaded. States do not advance.
     pub(super) fn profile_step(
         &self,
         step: &Step<'_>,
@@ -32,29 +33,36 @@ impl CudaModel {
         let entries = prepare(&mut states, &step.spans)?;
         let rows = step.tokens.len();
         let blocks = blocks_of(&step.spans);
-        let bucket = Bucket::of(rows, blocks).ok_or_else(|| CudaError::Refused {
-            kernel: "profile",
-            expected: "at most 64 rows, one a sequence".into(),
-            found: format!("{rows} rows"),
-        })?;
-        let pages: usize = entries.iter().map(|(p, _)| p.len()).sum();
-        self.record(inner, true, HEAD_ROWS, HEAD_ROWS, pages)?;
-        let bound = Shape::decode(bucket);
-        self.reserve(inner, &bound, HEAD_ROWS)?;
-        let all: Vec<u32> = (0..rows as u32).collect();
-        let record = inner.decode.as_mut().expect("made above");
-        record.fill(step.tokens, &step.spans, &entries, &all)?;
-        record.upload(&self.device)?;
-        let body = Shape { step: record.step(), ..bound };
-        let head_shape = Shape { step: record.head_step(0), ..bound };
-        let rows_at = record.head_rows(0);
+        let one_row = step.spans.iter().all(|s| s.rows.len() == 1);
+        let (body, head_shape, rows_at) = match Bucket::of(rows, blocks).filter(|_| one_row) {
+            Some(bucket) => {
+                let pages: usize = entries.iter().map(|(p, _)| p.len()).sum();
+                self.record(inner, true, HEAD_ROWS, HEAD_ROWS, pages)?;
+                let bound = Shape::decode(bucket);
+                self.reserve(inner, &bound, HEAD_ROWS)?;
+                let all: Vec<u32> = (0..rows as u32).collect();
+                let record = inner.decode.as_mut().expect("made above");
+                record.fill(step.tokens, &step.spans, &entries, &all)?;
+                record.upload(&self.device)?;
+                let head = Shape { step: record.head_step(0), ..bound };
+                (Shape { step: record.step(), ..bound }, head, record.head_rows(0))
+            }
+            // Of a prompt the last row's output is wanted.
+            None => {
+                let last = rows.saturating_sub(1) as u32;
+                let body = self.begin(inner, step.tokens, &step.spans, &entries, &[last])?;
+                let record = inner.other.as_ref().expect("made by `begin`");
+                let head = Shape { step: record.head_step(0), rows: 1, ..body };
+                (body, head, record.head_rows(0))
+            }
+        };
         let views = inner.activations.views();
         let executor = self.executor(&inner.scratch);
         executor.rope_table(&body)?;
         let mut costs = Vec::new();
         for region in Region::ALL {
             let nodes: Vec<&Node> =
-                self.one_row.iter().filter(|n| self.region_of(n) == *region).collect();
+                self.fused.iter().filter(|n| self.region_of(n) == *region).collect();
             if nodes.is_empty() {
                 continue;
             }
@@ -88,6 +96,11 @@ impl CudaModel {
     }
 
     fn region_of(&self, node: &Node) -> Region {
+        match node {
+            Node::GatedAttention { .. } => return Region::AttentionCore,
+            Node::GateUp(..) => return Region::GateUp,
+            _ => {}
+        }
         let last = operations(node).last().copied().unwrap_or(0);
         self.plan.ops[last].kind.region()
     }

@@ -3,12 +3,10 @@
 //! The layout depends on capacities alone, so a captured graph can be replayed over the next
 //! step's record at the same addresses. Page addresses come last: only the used part travels.
 
-use super::memory::Memory;
+use super::memory::{Memory, Pinned};
 use crate::backend::Span;
 use crate::backend::cpu::{BLOCK_TOKENS, GROUP_TOKENS};
-use crate::backend::cuda::error::Doing;
 use crate::backend::cuda::{CudaError, Device};
-use cudarc::driver::PinnedHostSlice;
 
 /// Rows of one head block.
 pub(super) const HEAD_ROWS: usize = 64;
@@ -65,7 +63,7 @@ impl Layout {
 pub(super) struct Record {
     capacity: Capacity,
     layout: Layout,
-    host: PinnedHostSlice<u8>,
+    host: Pinned<u8>,
     device: Memory,
     used: usize,
     /// Tiles written by the last [`Record::fill`].
@@ -82,14 +80,10 @@ impl Record {
     /// A record with room for a step.
     pub(super) fn new(device: &Device, capacity: Capacity) -> Result<Record, CudaError> {
         let layout = Layout::new(capacity);
-        // SAFETY: bytes have no invalid values; every byte that travels is written first.
-        let mut host = unsafe { device.stream().context().alloc_pinned::<u8>(layout.end) }
-            .doing("allocating a step record on the host")?;
-        host.as_mut_slice().doing("mapping the step record")?.fill(0);
         Ok(Record {
             capacity,
             layout,
-            host,
+            host: Pinned::zeros(device, layout.end)?,
             device: Memory::zeros(device, layout.end)?,
             used: 0,
             tiles: 0,
@@ -110,7 +104,7 @@ impl Record {
         head: &[u32],
     ) -> Result<(), CudaError> {
         let layout = self.layout;
-        let bytes = self.host.as_mut_slice().doing("mapping the step record")?;
+        let bytes = self.host.as_mut_slice();
         let rows = spans.last().map_or(0, |s| s.rows.end);
         put(bytes, 0, &[rows as u32]);
         for (i, block) in head.chunks(HEAD_ROWS).enumerate() {
@@ -152,8 +146,12 @@ impl Record {
 
     /// Sends the step to the device, in stream order.
     pub(super) fn upload(&self, device: &Device) -> Result<(), CudaError> {
-        let bytes = self.host.as_slice().doing("mapping the step record")?;
-        self.device.write(device, 0, &bytes[..self.used])
+        self.host.upload(device, &self.device, self.used)
+    }
+
+    /// The same, of everything: what a captured step does again for every later one.
+    pub(super) fn upload_all(&self, device: &Device) -> Result<(), CudaError> {
+        self.host.upload(device, &self.device, self.layout.end)
     }
 
     /// The kernels' `Step`.

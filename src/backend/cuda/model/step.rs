@@ -1,10 +1,12 @@
 //! One step: in a bucket, or launch by launch.
 
-use super::exec::Shape;
+use super::activations::View;
+use super::exec::{Executor, Shape};
 use super::graph::{Bucket, How};
 use super::model::{CudaModel, Inner};
 use super::nodes::operations;
 use super::record::HEAD_ROWS;
+use super::sampling::{Draws, any};
 use super::spans::{advance, blocks_of, own, prepare};
 use crate::backend::cuda::CudaError;
 use crate::backend::{RowOutput, RowWant, State, Step, Taps};
@@ -53,7 +55,7 @@ impl CudaModel {
         self.reserve(inner, &bound, HEAD_ROWS)?;
         let record = inner.decode.as_mut().expect("made above");
         record.fill(step.tokens, &step.spans, entries, head_rows)?;
-        record.upload(&self.device)?;
+        let record = &*record;
         let (body, head) = (Shape { step: record.step(), ..bound }, record.head_step(0));
         let rows_at = record.head_rows(0);
         let buffers = inner.head.as_ref().expect("checked by the caller");
@@ -61,17 +63,19 @@ impl CudaModel {
             inner.activations.poison(&self.device)?;
             buffers.poison(&self.device)?;
         }
-        buffers.clear(&self.device)?;
         let views = inner.activations.views();
         let head_views = buffers.views(&self.plan, &views);
         let executor = self.executor(&inner.scratch);
         let launches = || -> Result<(), CudaError> {
+            record.upload_all(&self.device)?;
+            buffers.clear(&self.device)?;
             executor.rope_table(&body)?;
-            for node in &self.one_row {
+            for node in &self.fused {
                 executor.node(node, &body, &views)?;
             }
             let shape = Shape { step: head, ..body };
-            executor.head(&shape, rows_at, &views, &head_views, buffers, true)
+            executor.head(&shape, rows_at, &views, &head_views, buffers, true)?;
+            buffers.fetch(&self.device)
         };
         match inner.graphs.how(bucket) {
             How::Eager => launches()?,
@@ -82,9 +86,28 @@ impl CudaModel {
             How::Replay => inner.graphs.replay(bucket)?,
         }
         let wants: Vec<&RowWant> = step.wants.iter().collect();
-        let outputs = buffers.outputs(&self.device, &self.plan, &wants, self.launcher.round)?;
-        self.device.synchronize()?;
-        Ok(outputs)
+        let draws = self.draws(&mut inner.draws, &executor, &head_views, &wants)?;
+        buffers.outputs(&self.device, &self.plan, &wants, draws, self.launcher.round)
+    }
+
+    /// Draws for the rows that want it.
+    fn draws<'d>(
+        &self,
+        slot: &'d mut Option<Draws>,
+        executor: &Executor<'_>,
+        head_views: &[View],
+        wants: &[&RowWant],
+    ) -> Result<Option<&'d Draws>, CudaError> {
+        if !any(wants) {
+            return Ok(None);
+        }
+        let logits = head_views[self.plan.logits.0];
+        if slot.is_none() {
+            *slot = Some(Draws::new(&self.device, logits.width as usize)?);
+        }
+        let draws = slot.as_mut().expect("made above");
+        executor.sample(draws, logits, wants)?;
+        Ok(Some(draws))
     }
 
     /// Any step, launch by launch.
@@ -98,12 +121,7 @@ impl CudaModel {
     ) -> Result<Vec<RowOutput>, CudaError> {
         let shape = self.begin(inner, step.tokens, &step.spans, entries, head_rows)?;
         let views = inner.activations.views();
-        let one_row = step.spans.iter().all(|s| s.rows.len() == 1);
-        let nodes = match (&taps, one_row) {
-            (Some(_), _) => &self.plain,
-            (None, true) => &self.one_row,
-            (None, false) => &self.general,
-        };
+        let nodes = if taps.is_some() { &self.plain } else { &self.fused };
         let executor = self.executor(&inner.scratch);
         executor.rope_table(&shape)?;
         for node in nodes {
@@ -134,12 +152,15 @@ impl CudaModel {
             let shape = Shape { step: record.head_step(i), rows: block.len(), ..shape };
             let rows_at = record.head_rows(i);
             executor.head(&shape, rows_at, &views, &head_views, buffers, logits)?;
+            buffers.fetch(&self.device)?;
             if let Some(taps) = taps.as_deref_mut() {
                 let ops: Vec<_> = self.plan.head_ops.iter().collect();
                 let scratch = &mut inner.scratch.export;
                 self.capture(scratch, &ops, block.len(), &head_views, taps)?;
             }
-            let found = buffers.outputs(&self.device, &self.plan, &wants, self.launcher.round)?;
+            let draws = self.draws(&mut inner.draws, &executor, &head_views, &wants)?;
+            let found =
+                buffers.outputs(&self.device, &self.plan, &wants, draws, self.launcher.round)?;
             for (row, output) in block.iter().zip(found) {
                 outputs[*row as usize] = output;
             }

@@ -17,6 +17,6 @@ pub use data::Adversary;
 pub use fact::{Fact, FactName};
 pub use matrix_model::{MatrixModel, Rounding};
 pub use rows::RowsQuestion;
-pub use speed::{SpeedReport, measure_memory, measure_speed};
+pub use speed::{ReadRate, SpeedReport, measure_memory, measure_speed};
 pub(in crate::backend::cuda) use timing::Captured;
 pub use timing::Timing;

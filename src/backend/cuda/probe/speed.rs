@@ -125,6 +125,49 @@ fn fma_gemv(device: &Device, p: &Product) -> Result<(), CudaError> {
     unsafe { Launch::plain((p.m as u32).div_ceil(32), 256).run(device, &function, arguments) }
 }
 
+/// Reads a large buffer of a device again and again: how fast its memory is right now.
+#[derive(Debug)]
+pub struct ReadRate {
+    device: Device,
+    source: CudaSlice<u16>,
+    result: CudaSlice<u32>,
+}
+
+/// Elements that one reading takes: 1 GiB, twenty times the largest second-level cache.
+const READ_ELEMENTS: usize = 1 << 29;
+
+impl ReadRate {
+    /// A probe of a device.
+    ///
+    /// # Errors
+    /// The device could not be opened or has no memory for the buffer.
+    pub fn open(ordinal: usize) -> Result<ReadRate, CudaError> {
+        let device = Device::open(ordinal)?;
+        let (source, result) = (fill(&device, READ_ELEMENTS, 5, 1.0)?, device.zeros::<u32>(1)?);
+        Ok(ReadRate { device, source, result })
+    }
+
+    /// Bytes per second of the fastest of three passes: under a millisecond.
+    ///
+    /// # Errors
+    /// The device refuses.
+    pub fn bytes_per_second(&self) -> Result<f64, CudaError> {
+        let read = self.device.kernel("memory_probe", "read_bf16")?;
+        let launch = || {
+            let arguments = vec![
+                Argument::U64(self.device.address(&self.source)),
+                Argument::U64((READ_ELEMENTS / 8) as u64),
+                Argument::U64(self.device.address(&self.result)),
+            ];
+            let blocks = self.device.facts().multiprocessors as u32 * 8;
+            // SAFETY: the arguments are those of the kernel; the memory has so many pieces.
+            unsafe { Launch::plain(blocks, 256).run(&self.device, &read, arguments) }
+        };
+        let timing = Captured::new(&self.device, launch)?.time(3, 1)?;
+        Ok((READ_ELEMENTS * 2) as f64 / timing.fastest_us * 1e6)
+    }
+}
+
 /// Elements of the buffer that is read and copied: 4 GiB, so that a launch's start does not count.
 const MEMORY_ELEMENTS: usize = 1 << 31;
 

@@ -1,9 +1,11 @@
-//! Checks of a GPU's memory.
+//! Checks of a GPU's memory, and of the ways that a step may take there.
 
 use super::checks::{Check, Evidence, Stage};
-use crate::backend::cuda;
+use crate::backend::cpu::sample;
+use crate::backend::{Draw, Taps, cuda};
 use crate::descriptor::RoleName;
-use crate::engine::{Engine, RowOutput, RowWant};
+use crate::engine::{Batch, Engine, RowOutput, RowWant, Want};
+use crate::units::SplitMix64;
 use crate::weights::{Model, synth};
 use std::sync::Arc;
 
@@ -12,6 +14,8 @@ pub(super) const DEVICE_CHECKS: &[(&str, Check)] = &[
     ("loads_return_device_memory", loads_return),
     ("too_large_a_model_is_refused", too_large),
     ("synthetic_weights_are_those_of_the_host", synthetic),
+    ("joined_launches_change_no_bits", joined),
+    ("draws_are_those_of_the_host", draws),
 ];
 
 /// Rounds of loading, executing and dropping.
@@ -98,4 +102,74 @@ fn synthetic(stage: &Stage) -> Result<Evidence, String> {
         ));
     }
     Ok(vec![("logits", uploaded.len() as u64), ("different", 0)])
+}
+
+/// A step in which something is captured runs operation by operation; any other one joins launches.
+fn joined(stage: &Stage) -> Result<Evidence, String> {
+    let engine = stage.engine(&stage.model, &stage.options())?;
+    let prompt: Vec<u32> = (0..300).map(|t| t * 31 % 500).collect();
+    // A prompt, its rest over two groups, single rows.
+    let cuts = [0..150, 150..297, 297..298, 298..299, 299..300];
+    let logits = |captured: bool| -> Result<Vec<u32>, String> {
+        let mut sequence = engine.sequence().map_err(|e| e.to_string())?;
+        let mut bits = Vec::new();
+        for cut in cuts.clone() {
+            let mut batch = Batch::new();
+            batch.push(&mut sequence, &prompt[cut], Want::Every(RowWant::Logits));
+            let mut taps = Taps::standard();
+            let taps = captured.then_some(&mut taps);
+            let output = engine.forward_tapped(&mut batch, taps).swap_remove(0);
+            for row in output.map_err(|e| e.to_string())?.rows {
+                if let RowOutput::Logits(values) = row {
+                    bits.extend(values.into_iter().map(f32::to_bits));
+                }
+            }
+        }
+        Ok(bits)
+    };
+    let (by_itself, joined) = (logits(true)?, logits(false)?);
+    let different = by_itself.iter().zip(&joined).filter(|(a, b)| a != b).count();
+    if joined.is_empty() || by_itself.len() != joined.len() || different > 0 {
+        return Err(format!("{different} of {} logits differ", by_itself.len()));
+    }
+    Ok(vec![("logits", joined.len() as u64), ("different", 0)])
+}
+
+/// Ids drawn on the device, against the host's sampler over the same logits.
+fn draws(stage: &Stage) -> Result<Evidence, String> {
+    const DRAWS: usize = 400;
+    let engine = stage.engine(&stage.model, &stage.options())?;
+    let vocab = engine.descriptor().vocab;
+    let prompt: Vec<u32> = (0..40).map(|t| t * 31 % 500).collect();
+    let mut behind = engine.sequence().map_err(|e| e.to_string())?;
+    engine.prefill(&mut behind, &prompt, RowWant::Nothing).map_err(|e| e.to_string())?;
+    let row = |want: RowWant| -> Result<RowOutput, String> {
+        let mut sequence = behind.fork().map_err(|e| e.to_string())?;
+        let output = engine.decode(&mut sequence, 7, want).map_err(|e| e.to_string())?;
+        output.rows.into_iter().next().ok_or_else(|| "no row came back".to_owned())
+    };
+    let RowOutput::Logits(logits) = row(RowWant::Logits)? else {
+        return Err("the engine gave no logits".to_owned());
+    };
+    let mut words = SplitMix64::new(5);
+    let mut ids = std::collections::BTreeSet::new();
+    for i in 0..DRAWS {
+        let unit = match i {
+            0 => 0.0,
+            1 => 1.0 - f64::EPSILON / 2.0,
+            _ => words.next_unit(),
+        };
+        let temperature = [0.3, 0.7, 1.0, 2.5][i % 4];
+        let draw = Draw { temperature, unit, choosable_ids: vocab - i % 3 * 100 };
+        let expected = sample(&logits[..draw.choosable_ids], temperature, || unit)
+            .map_err(|e| e.to_string())?;
+        match row(RowWant::Sampled(draw))? {
+            RowOutput::Sampled(id) if id == expected => ids.insert(id),
+            other => return Err(format!("{draw:?}: expected {expected}, found {other:?}")),
+        };
+    }
+    if ids.len() < 20 {
+        return Err(format!("{DRAWS} draws gave only {} ids; this shows little", ids.len()));
+    }
+    Ok(vec![("draws", DRAWS as u64), ("ids", ids.len() as u64)])
 }

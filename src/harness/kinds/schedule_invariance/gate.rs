@@ -4,6 +4,7 @@ use super::execute::{Counts, execute};
 use super::schedule::generate;
 use super::serial::Serial;
 use super::shrink::shrink;
+use crate::backend::{DeviceKind, Policy};
 use crate::harness::Matrix;
 use crate::harness::kind::{
     Case, Cell, DeviceUse, Fault, GateKind, KindSpec, Outcome, Part, PlanScope, PolicyUse,
@@ -52,6 +53,11 @@ impl GateKind for ScheduleInvariance {
             .map(|b| format!("{}-{}", b * BLOCK, b * BLOCK + BLOCK - 1))
             .collect();
         Ok(Matrix::new().axis("seeds", &blocks).unnamed())
+    }
+
+    /// A policy whose bits depend on how rows are cut into steps makes no such claim.
+    fn not_applicable(&self, device: DeviceKind, policy: Policy) -> Option<String> {
+        policy.no_invariance(device)
     }
 
     fn run(&self, cell: &Cell, context: &RunContext) -> Outcome {

@@ -1,6 +1,7 @@
 //! The gate: one trial per check.
 
 use super::checks::{CHECKS, Stage};
+use crate::backend::{DeviceKind, Policy};
 use crate::harness::kind::{
     Case, Cell, DeviceUse, Fault, GateKind, KindSpec, Outcome, PlanScope, PolicyUse, RunContext,
 };
@@ -26,6 +27,11 @@ impl KindSpec for StateCheckpoint {
 impl GateKind for StateCheckpoint {
     fn cases(&self, _scope: &PlanScope) -> Result<Vec<Case>, Fault> {
         Ok(CHECKS.iter().map(|(name, _)| Case::named(*name)).collect())
+    }
+
+    /// A policy whose bits depend on how rows are cut into steps makes no such claim.
+    fn not_applicable(&self, device: DeviceKind, policy: Policy) -> Option<String> {
+        policy.no_invariance(device)
     }
 
     fn run(&self, cell: &Cell, context: &RunContext) -> Outcome {

@@ -114,6 +114,14 @@ impl<'a> Data<'a> {
         values
     }
 
+    /// The median reading of memory's rate, in bytes per second.
+    pub(super) fn bandwidth(&self) -> Option<f64> {
+        let quads = self.quads.iter().flat_map(|q| &q.bandwidth_bytes_per_second);
+        let mut readings: Vec<f64> = quads.copied().collect();
+        readings.sort_unstable_by(f64::total_cmp);
+        readings.get(readings.len() / 2).copied()
+    }
+
     /// `at prompt_tokens=128,…` where the scenario sweeps, else nothing.
     pub(super) fn place(&self, point: Point) -> String {
         if self.record.run.plan.points.len() > 1 { format!(" at {point}") } else { String::new() }

@@ -7,6 +7,7 @@ mod figures;
 mod foreign;
 mod identity;
 mod quality;
+mod regions;
 mod render;
 mod sweep;
 mod top;

@@ -4,7 +4,7 @@ use super::super::format;
 use super::super::html::{Node, element};
 use super::super::page::page;
 use super::data::Data;
-use super::{arms, checks, figures, foreign, identity, sweep, top};
+use super::{arms, checks, figures, foreign, identity, regions, sweep, top};
 use crate::harness::scenario::ScenarioRun;
 
 /// Renders the decision page of a scenario run.
@@ -19,6 +19,7 @@ pub fn render_decision(record: &ScenarioRun) -> String {
         foreign::section(&data),
         figures::section(&data),
         arms::bound(&data),
+        regions::regions(&data),
         arms::quality(&data),
         checks::section(&data),
         identity::difference(&data),

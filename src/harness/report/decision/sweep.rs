@@ -18,8 +18,11 @@ type Axis = (&'static str, fn(&Point) -> u32);
 
 /// Axes with more than one value.
 fn axes(points: &[Point]) -> Vec<Axis> {
-    let all: [Axis; 2] =
-        [("prompt_tokens", |p| p.prompt_tokens), ("decode_tokens", |p| p.decode_tokens)];
+    let all: [Axis; 3] = [
+        ("prompt_tokens", |p| p.prompt_tokens),
+        ("decode_tokens", |p| p.decode_tokens),
+        ("sequences", |p| p.sequences),
+    ];
     let varies = |axis: &Axis| points.iter().any(|p| axis.1(p) != axis.1(&points[0]));
     all.into_iter().filter(varies).collect()
 }
@@ -43,10 +46,12 @@ pub(super) fn section(data: &Data<'_>) -> Node {
 
 /// Points on one line of the plot: all that agree in what is not on the axis.
 fn lines(points: &[Point], axis: Axis) -> Vec<Vec<(usize, u32)>> {
-    let rest = |p: &Point| {
-        if axis.0 == "prompt_tokens" { p.decode_tokens } else { p.prompt_tokens }
+    let rest = |p: &Point| match axis.0 {
+        "prompt_tokens" => [p.decode_tokens, p.sequences],
+        "decode_tokens" => [p.prompt_tokens, p.sequences],
+        _ => [p.prompt_tokens, p.decode_tokens],
     };
-    let mut groups: Vec<(u32, Vec<(usize, u32)>)> = Vec::new();
+    let mut groups: Vec<([u32; 2], Vec<(usize, u32)>)> = Vec::new();
     for (i, point) in points.iter().enumerate() {
         let entry = (i, axis.1(point));
         match groups.iter_mut().find(|(key, _)| *key == rest(point)) {

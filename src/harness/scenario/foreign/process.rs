@@ -247,7 +247,7 @@ pub(super) fn check(
             if tokens.len() != expected {
                 return Err(format!("it gave {} tokens instead of {expected}", tokens.len()));
             }
-            super::super::worker::digest(tokens)
+            super::super::loaded_arm::digest(tokens)
         }
         (PeerOutput::Logits, None, Some(logits)) => {
             if logits.is_empty() || logits.iter().any(|z| !z.is_finite()) {
