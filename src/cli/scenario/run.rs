@@ -142,6 +142,7 @@ pub(super) fn failure(file: &ScenarioFile, error: &RunError) -> Failure {
         RunError::Record(_) => Exit::Io,
         RunError::Worker(_) => Exit::Fail,
         RunError::Resume { .. } => Exit::Usage,
+        RunError::ShortSeries { .. } => Exit::Fail,
         RunError::Memory(_) => Exit::Internal,
     };
     Failure::new(exit, format!("{}: {error}", file.name()))

@@ -3,7 +3,8 @@
 //! The folder `<run-id>.partial` holds one run folder per part. A campaign that is stopped or killed
 //! goes on where it was: finished parts are kept, the part under way is resumed launch by launch.
 
-use super::errors::plans;
+use super::decide::kept_series;
+use super::errors::{Plans, plans};
 use super::start::record;
 use super::{
     CAMPAIGN_VERSION, CampaignKind, CampaignRecord, ErrorRateSpec, ErrorRun, NamedLine, Part, Plan,
@@ -77,7 +78,13 @@ pub fn run_campaign(
             _ => &plans.real,
         };
         match one_part(campaign, &folder, name, plan, watch)? {
-            Some(run) => finished.push(run),
+            Some(run) => {
+                let kept = kept(&plans, &run);
+                if index == 0 && kept < plan.most_quads() {
+                    return Err(RunError::ShortSeries { kept, wanted: plan.most_quads() });
+                }
+                finished.push(run);
+            }
             None => return Ok(CampaignEnd::Stopped { folder }),
         }
     }
@@ -89,6 +96,13 @@ pub fn run_campaign(
     let done = folder.with_file_name(&run.run.run_id);
     std::fs::rename(&folder, &done).map_err(writing("rename the folder to", &done))?;
     Ok(CampaignEnd::Complete { folder: done, run: Box::new(run) })
+}
+
+/// Quads of the series that count.
+fn kept(plans: &Plans, series: &ScenarioRun) -> usize {
+    let (rule, arm) = (plans.real.rules.first(), plans.real.candidates.first());
+    let (Some(rule), Some(arm)) = (rule, arm) else { return 0 };
+    kept_series(&plans.series, &series.lines, 0, arm, rule.ratio).len()
 }
 
 /// One part: read if it is complete, continued if it began, else run. `None`: stopped.

@@ -86,6 +86,11 @@ pub enum RunError {
     Worker(#[from] WorkerError),
     #[error("cannot resume {}: {reason}", folder.display())]
     Resume { folder: PathBuf, reason: String },
+    #[error(
+        "the A/A series kept {kept} of {wanted} quads, too many were dropped: nothing can be said of \
+         rates; begin again when the machine is left alone"
+    )]
+    ShortSeries { kept: usize, wanted: usize },
     #[error("the memory's rate cannot be read: {0}")]
     Memory(String),
 }
@@ -161,7 +166,12 @@ impl Runner<'_> {
         let begun = Instant::now();
         let mut processes = BTreeMap::new();
         let mut loaded = BTreeMap::new();
-        for arm in plan.arms() {
+        // What is loaded first may find better memory; no arm is to have that place in every launch.
+        let mut order: Vec<&str> = plan.arms().collect();
+        if next.launch % 2 == 1 {
+            order.reverse();
+        }
+        for arm in order {
             let build = self.request.builds.get(arm);
             let command = build.map_or(&self.request.worker, |b| &b.worker);
             let mut process = ArmProcess::start(arm, command)?;
