@@ -380,8 +380,14 @@ mod tests {
         let every: Vec<usize> = expected.iter().flat_map(operations).collect();
         assert_eq!(every, (0..11).collect::<Vec<_>>());
         assert_eq!(nodes(&p, &groups, false).len(), 9, "nothing is hidden from captures");
-        // A norm of something else is no part of it, and then the gate is copied out.
+        // A norm of something else runs by itself, before what is left of it.
         let other = nodes(&gated_attention(&[5]), &Groups::default(), true);
-        assert!(other.iter().all(|n| !matches!(n, Node::AttentionInputs(..))), "{other:?}");
+        let expected = [
+            Node::Single(3),
+            Node::Single(4),
+            Node::AttentionInputs(5, 3),
+            Node::GatedAttention { core: 8, gate: 9, split: 3 },
+        ];
+        assert_eq!(other[3..], expected);
     }
 }

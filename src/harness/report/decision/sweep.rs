@@ -44,14 +44,17 @@ pub(super) fn section(data: &Data<'_>) -> Node {
     page::section("sweep", "Over the sweep").with(plots).into()
 }
 
-/// Points on one line of the plot: all that agree in what is not on the axis.
-fn lines(points: &[Point], axis: Axis) -> Vec<Vec<(usize, u32)>> {
+/// Points on one line of the plot: their place among the points, and their value on the axis.
+type LinePoints = Vec<(usize, u32)>;
+
+/// Points by line: on one are all that agree in what is not on the axis.
+fn lines(points: &[Point], axis: Axis) -> Vec<LinePoints> {
     let rest = |p: &Point| match axis.0 {
         "prompt_tokens" => [p.decode_tokens, p.sequences],
         "decode_tokens" => [p.prompt_tokens, p.sequences],
         _ => [p.prompt_tokens, p.decode_tokens],
     };
-    let mut groups: Vec<([u32; 2], Vec<(usize, u32)>)> = Vec::new();
+    let mut groups: Vec<([u32; 2], LinePoints)> = Vec::new();
     for (i, point) in points.iter().enumerate() {
         let entry = (i, axis.1(point));
         match groups.iter_mut().find(|(key, _)| *key == rest(point)) {
