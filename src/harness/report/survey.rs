@@ -109,7 +109,7 @@ fn defects(survey: &Survey) -> Node {
                                 .with(format!("{}: {}", m.region, m.defect)),
                         ),
                 )
-                .with(element("td").with(killer(m)))
+                .with(element("td").class("field").with(killer(m)))
                 .with(number(format::count(m.trials)))
                 .with(number(format::duration(m.duration_ms)))
                 .into()
