@@ -1,14 +1,14 @@
 //! `chunk_consistency`: a prompt gives the same bits however it is cut into chunks; under a policy that
 //! promises no such thing on its device, the same bits from run to run.
 
-use super::loaded::{self, Loaded};
+use super::loaded::{self, Loaded, prompt};
 use crate::harness::kind::{
     Case, Cell, DeviceUse, Fault, GateKind, KindSpec, Outcome, PlanScope, PolicyUse, RunContext,
 };
 use crate::harness::plan::{AxisValue, Matrix};
 use crate::harness::spec::NonEmpty;
 use crate::tensor::Difference;
-use crate::units::{Hasher, SplitMix64};
+use crate::units::Hasher;
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::fmt;
@@ -83,12 +83,6 @@ impl ChunkConsistency {
             context.cache.get_or_make(&key, || Trace::execute(&loaded, &ids, 1))?;
         Ok(compare(&serial, &found, "token by token").with("chunk_tokens", chunk))
     }
-}
-
-/// Ids from the whole vocabulary.
-fn prompt(seed: u64, length: usize, vocab: usize) -> Vec<u32> {
-    let mut words = SplitMix64::new(seed);
-    (0..length).map(|_| (words.next_word() % vocab as u64) as u32).collect()
 }
 
 /// What an execution left: logits of every position, and the states at the end.

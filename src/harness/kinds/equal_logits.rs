@@ -1,12 +1,11 @@
 //! `equal_logits`: where logits are equal, the engine chooses the lowest id.
 
-use super::loaded::{Loaded, load};
+use super::loaded::{Loaded, load, prompt};
 use crate::backend::{RowOutput, RowWant};
 use crate::descriptor::RoleName;
 use crate::harness::kind::{
     Case, Cell, DeviceUse, Fault, GateKind, KindSpec, Outcome, PlanScope, PolicyUse, RunContext,
 };
-use crate::units::SplitMix64;
 use crate::weights::Model;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -57,9 +56,7 @@ impl EqualLogits {
         self.write(&context.path(&self.model), folder)?;
         let loaded = load(folder, cell, context)?;
         let vocab = loaded.engine.descriptor().vocab;
-        let mut rng = SplitMix64::new(self.seed);
-        let ids: Vec<u32> =
-            (0..self.prompt_tokens).map(|_| (rng.next_word() % vocab as u64) as u32).collect();
+        let ids = prompt(self.seed, self.prompt_tokens, vocab);
         let logits = loaded.logits(&mut loaded.sequence()?, &ids)?;
         let (wanted, step) = match cell.case.as_deref() {
             Some("greedy") => (1, ids.len()),

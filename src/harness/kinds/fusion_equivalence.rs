@@ -1,6 +1,6 @@
 //! `fusion_equivalence`: a plan with merged operations gives the bits of the plan without.
 
-use super::loaded::{self, Loaded};
+use super::loaded::{self, Loaded, prompt};
 use crate::backend::{Fusion, LiveState};
 use crate::engine::{Engine, EngineOptions};
 use crate::harness::kind::{
@@ -8,7 +8,6 @@ use crate::harness::kind::{
 };
 use crate::harness::plan::{AxisValue, Matrix};
 use crate::harness::spec::NonEmpty;
-use crate::units::SplitMix64;
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -102,10 +101,8 @@ impl FusionEquivalence {
             return Err(format!("`{name}` merges no operation of this model"));
         }
         let length: usize = cell.read("prompt_tokens")?;
-        let mut words = SplitMix64::new(self.seed);
-        let vocab = plain.engine.descriptor().vocab as u64;
-        let count = length + self.decode_tokens;
-        let ids: Vec<u32> = (0..count).map(|_| (words.next_word() % vocab) as u32).collect();
+        let vocab = plain.engine.descriptor().vocab;
+        let ids = prompt(self.seed, length + self.decode_tokens, vocab);
         let expected = execute(&plain, &ids, length)?;
         let found = execute(&fused, &ids, length)?;
         Ok(compare(&expected, &found).with("operations_merged", merged))

@@ -1,7 +1,7 @@
 //! `instruction_sets`: a policy gives the same bits on every instruction set, on every machine; `fast`,
 //! which promises less, the same bits from prefill and decode on each.
 
-use super::loaded::Loaded;
+use super::loaded::{Loaded, prompt};
 use crate::backend::Policy;
 use crate::backend::cpu::{Isa, Level};
 use crate::engine::{Engine, EngineOptions};
@@ -9,7 +9,7 @@ use crate::harness::kind::{
     Case, Cell, DeviceUse, Fault, GateKind, KindSpec, Outcome, PlanScope, PolicyUse, RunContext,
     Verdict,
 };
-use crate::units::{Hasher, SplitMix64};
+use crate::units::Hasher;
 use crate::weights::Model;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -100,10 +100,7 @@ impl InstructionSets {
         let engine = Engine::new(Arc::new(model.descriptor), &weights, &options)
             .map_err(|e| e.to_string())?;
         let loaded = Loaded { checkpoint: model.checkpoint, engine };
-        let vocab = loaded.engine.descriptor().vocab as u64;
-        let mut rng = SplitMix64::new(self.seed);
-        let ids: Vec<u32> =
-            (0..self.prompt_tokens).map(|_| (rng.next_word() % vocab) as u32).collect();
+        let ids = prompt(self.seed, self.prompt_tokens, loaded.engine.descriptor().vocab);
         let mut sequence = loaded.sequence()?;
         let mut hasher = Hasher::new();
         let mut finite = true;

@@ -4,6 +4,7 @@ use crate::backend::{DeviceKind, RowOutput, RowWant, Taps};
 use crate::engine::{Batch, Engine, EngineOptions, Output, Sequence, Want};
 use crate::harness::kind::{Cell, RunContext};
 use crate::placement::Device;
+use crate::units::SplitMix64;
 use crate::weights::{Checkpoint, Model};
 use std::path::Path;
 use std::sync::Arc;
@@ -45,6 +46,12 @@ pub(super) fn load(
             .map_err(|e| format!("{}: {e}", folder.display()))?;
         Ok(Loaded { checkpoint: model.checkpoint, engine })
     })
+}
+
+/// Ids from the whole vocabulary, drawn by a seed.
+pub(super) fn prompt(seed: u64, length: usize, vocab: usize) -> Vec<u32> {
+    let mut words = SplitMix64::new(seed);
+    (0..length).map(|_| (words.next_word() % vocab as u64) as u32).collect()
 }
 
 impl Loaded {

@@ -3,8 +3,7 @@
 //! The folder `<run-id>.partial` holds one run folder per part. A campaign that is stopped or killed
 //! goes on where it was: finished parts are kept, the part under way is resumed launch by launch.
 
-use super::decide::kept_series;
-use super::errors::{Plans, plans};
+use super::errors::plans;
 use super::start::record;
 use super::{
     CAMPAIGN_VERSION, CampaignKind, CampaignRecord, ErrorRateSpec, ErrorRun, NamedLine, Part, Plan,
@@ -79,9 +78,13 @@ pub fn run_campaign(
         };
         match one_part(campaign, &folder, name, plan, watch)? {
             Some(run) => {
-                let kept = kept(&plans, &run);
-                if index == 0 && kept < plan.most_quads() {
-                    return Err(RunError::ShortSeries { kept, wanted: plan.most_quads() });
+                let wanted = plan.most_quads();
+                // Rates come of the series: without it the other parts would be measured in vain.
+                if name == "series"
+                    && let Some(kept) = plans.kept(&run.lines).ok().map(|k| k.len())
+                    && kept < wanted
+                {
+                    return Err(RunError::ShortSeries { kept, wanted });
                 }
                 finished.push(run);
             }
@@ -96,13 +99,6 @@ pub fn run_campaign(
     let done = folder.with_file_name(&run.run.run_id);
     std::fs::rename(&folder, &done).map_err(writing("rename the folder to", &done))?;
     Ok(CampaignEnd::Complete { folder: done, run: Box::new(run) })
-}
-
-/// Quads of the series that count.
-fn kept(plans: &Plans, series: &ScenarioRun) -> usize {
-    let (rule, arm) = (plans.real.rules.first(), plans.real.candidates.first());
-    let (Some(rule), Some(arm)) = (rule, arm) else { return 0 };
-    kept_series(&plans.series, &series.lines, 0, arm, rule.ratio).len()
 }
 
 /// One part: read if it is complete, continued if it began, else run. `None`: stopped.

@@ -11,7 +11,7 @@ use super::{Decision, GateEvidence, Line, Plan, ScenarioFacts, ScenarioRecord, d
 use crate::backend::DeviceKind;
 use crate::harness::records::{BuildRecord, MachineRecord};
 use crate::harness::stats::{
-    ErrorRates, Outcomes, Proportion, clopper_pearson, error_rates, hodges_lehmann,
+    ErrorRates, Launched, Outcomes, Proportion, clopper_pearson, error_rates, hodges_lehmann,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -63,6 +63,18 @@ pub struct Plans {
     pub series: Plan,
     pub real: Plan,
     pub slowed: Plan,
+}
+
+impl Plans {
+    /// The data of the series: its quads that count, in the metric of the rule.
+    ///
+    /// # Errors
+    /// There is no rule or no candidate.
+    pub(super) fn kept(&self, series: &[Line]) -> Result<Vec<Launched>, String> {
+        let metric = self.real.rules.first().ok_or("there is no rule")?.ratio;
+        let arm = self.real.candidates.first().ok_or("there is no candidate")?;
+        Ok(kept_series(&self.series, series, 0, arm, metric))
+    }
 }
 
 /// A recorded line and the run it belongs to: `series`, `real-07`, `slowed-30`.
@@ -138,9 +150,7 @@ impl ErrorRun {
             runs.entry(of).or_default().push(line.clone());
         }
         let series = runs.get("series").ok_or("there is no series")?;
-        let metric = plans.real.rules.first().ok_or("there is no rule")?.ratio;
-        let arm = plans.real.candidates.first().ok_or("there is no candidate")?;
-        let kept = kept_series(&plans.series, series, 0, arm, metric);
+        let kept = plans.kept(series)?;
         let (runs_wanted, share) = (spec.pseudo_runs, spec.slowdown_ratio);
         let resampled = error_rates(&kept, &plans.real.looks, runs_wanted, share, RESAMPLING_SEED)
             .map_err(|e| e.to_string())?;

@@ -1,5 +1,6 @@
 //! The gate: one trial per layout.
 
+use super::super::loaded::prompt;
 use super::layout::Layout;
 use crate::backend::RowWant;
 use crate::engine::{Batch, Engine, EngineOptions, RowOutput, Want};
@@ -7,7 +8,7 @@ use crate::harness::kind::{
     Case, Cell, DeviceUse, Fault, GateKind, KindSpec, Outcome, PlanScope, PolicyUse, RunContext,
 };
 use crate::harness::spec::NonEmpty;
-use crate::units::{Digest, Hasher, SplitMix64};
+use crate::units::{Digest, Hasher};
 use crate::weights::{LoadOptions, Model};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -105,10 +106,7 @@ impl FileLayouts {
         };
         let engine = Engine::new(Arc::new(model.descriptor), &weights, &options)
             .map_err(|e| e.to_string())?;
-        let vocab = engine.descriptor().vocab as u64;
-        let mut rng = SplitMix64::new(self.seed);
-        let ids: Vec<u32> =
-            (0..self.prompt_tokens).map(|_| (rng.next_word() % vocab) as u32).collect();
+        let ids = prompt(self.seed, self.prompt_tokens, engine.descriptor().vocab);
         let mut sequence = engine.sequence().map_err(|e| e.to_string())?;
         let mut batch = Batch::new();
         batch.push(&mut sequence, &ids, Want::Every(RowWant::Logits));
