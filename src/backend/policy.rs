@@ -1,5 +1,6 @@
 //! Numerical policies: named sets of region → implementation bindings.
 
+use crate::placement::Device;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -21,6 +22,16 @@ use std::fmt;
 pub enum DeviceKind {
     Cpu,
     Cuda,
+}
+
+impl DeviceKind {
+    /// The first device of the kind.
+    pub fn first(self) -> Device {
+        match self {
+            DeviceKind::Cpu => Device::Cpu,
+            DeviceKind::Cuda => Device::Cuda(0),
+        }
+    }
 }
 
 impl fmt::Display for DeviceKind {

@@ -1,9 +1,8 @@
 //! A checkpoint with its engine, loaded once for the trials of a worker process.
 
-use crate::backend::{DeviceKind, RowOutput, RowWant, Taps};
+use crate::backend::{RowOutput, RowWant, Taps};
 use crate::engine::{Batch, Engine, EngineOptions, Output, Sequence, Want};
 use crate::harness::kind::{Cell, RunContext};
-use crate::placement::Device;
 use crate::units::SplitMix64;
 use crate::weights::{Checkpoint, Model};
 use std::path::Path;
@@ -34,10 +33,7 @@ pub(super) fn load(
         let model = Model::open(folder).map_err(|e| e.to_string())?;
         let weights = model.checkpoint.load(&model.descriptor).map_err(|e| e.to_string())?;
         let options = EngineOptions {
-            device: match cell.device {
-                DeviceKind::Cpu => Device::Cpu,
-                DeviceKind::Cuda => Device::Cuda(0),
-            },
+            device: cell.device.first(),
             threads: Some(context.threads),
             chunk_tokens: CHUNK_TOKENS,
             ..EngineOptions::with_policy(policy)

@@ -6,7 +6,6 @@ use crate::backend::{DeviceKind, Policy, RegionCost};
 use crate::descriptor::{Descriptor, RoleName};
 use crate::engine::manifest::Execution;
 use crate::engine::{Batch, Engine, EngineOptions, RowWant, Sequence, SequenceError, Want};
-use crate::placement::Device;
 use crate::tensor::{Storage, Weight};
 use crate::units::{Digest, SplitMix64};
 use crate::weights::{
@@ -166,7 +165,7 @@ fn open(load: &Load) -> Result<Opened, String> {
     let cuda = load.device == DeviceKind::Cuda;
     let defaults = EngineOptions::with_policy(load.policy);
     let options = EngineOptions {
-        device: if cuda { Device::Cuda(0) } else { Device::Cpu },
+        device: load.device.first(),
         threads: Some(load.threads),
         fusions: load.fusions.clone(),
         chunk_tokens: if cuda { CUDA_CHUNK_TOKENS } else { defaults.chunk_tokens },

@@ -221,16 +221,12 @@ pub(super) fn nodes(plan: &Plan, groups: &Groups, fused: bool) -> Vec<Node> {
             i += inputs;
             continue;
         }
+        if fused && let Some(split) = split_of_attention(plan, i) {
+            nodes.push(Node::GatedAttention { core: i, gate: i + 1, split });
+            i += 2;
+            continue;
+        }
         match (kinds(0), kinds(1), kinds(2)) {
-            (
-                Some(OpKind::AttentionCore { out, .. }),
-                Some(OpKind::AttentionOutputGate { x, gate }),
-                _,
-            ) if fused && out == x && split_of(plan, i, *gate).is_some() => {
-                let split = split_of(plan, i, *gate).unwrap_or_default();
-                nodes.push(Node::GatedAttention { core: i, gate: i + 1, split });
-                i += 2;
-            }
             (Some(OpKind::ResidualAdd { residual, .. }), Some(OpKind::RmsNorm { x, .. }), _)
                 if fused && residual == x =>
             {
@@ -254,12 +250,18 @@ pub(super) fn nodes(plan: &Plan, groups: &Groups, fused: bool) -> Vec<Node> {
     nodes
 }
 
-/// The operation that splits this gate off, the last one before operation `before`.
-fn split_of(plan: &Plan, before: usize, wanted: Buf) -> Option<usize> {
-    (0..before)
+/// Where attention at operation `core` and the gate of its output behind it are [`Node::GatedAttention`]:
+/// the operation that splits the gate off, the last one before them in their layer.
+fn split_of_attention(plan: &Plan, core: usize) -> Option<usize> {
+    let (OpKind::AttentionCore { out, .. }, OpKind::AttentionOutputGate { x, gate: wanted }) =
+        (&plan.ops[core].kind, &plan.ops.get(core + 1)?.kind)
+    else {
+        return None;
+    };
+    (0..core)
         .rev()
-        .take_while(|i| plan.ops[*i].layer == plan.ops[before].layer)
-        .find(|i| matches!(plan.ops[*i].kind, OpKind::QGateSplit { gate, .. } if gate == wanted))
+        .take_while(|i| out == x && plan.ops[*i].layer == plan.ops[core].layer)
+        .find(|i| matches!(&plan.ops[*i].kind, OpKind::QGateSplit { gate, .. } if gate == wanted))
 }
 
 /// Indices of a node's operations.

@@ -5,7 +5,6 @@ use crate::backend::{DeviceKind, Policy};
 use crate::engine::{
     Batch, Engine, EngineOptions, RowOutput, RowWant, Sequence, SequenceError, Want,
 };
-use crate::placement::Device;
 use crate::weights::Model;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,10 +36,7 @@ pub(super) struct Stage {
 impl Stage {
     pub(super) fn options(&self) -> EngineOptions {
         EngineOptions {
-            device: match self.device {
-                DeviceKind::Cpu => Device::Cpu,
-                DeviceKind::Cuda => Device::Cuda(0),
-            },
+            device: self.device.first(),
             threads: Some(self.threads),
             ..EngineOptions::with_policy(self.policy)
         }

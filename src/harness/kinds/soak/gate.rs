@@ -3,13 +3,11 @@
 use super::judge::{LEAST_ANSWERS, Limits, Seen};
 use super::memory::resident_bytes;
 use super::requests::{CONTEXT_TOKENS, Traffic, answer};
-use crate::backend::DeviceKind;
 use crate::engine::{Engine, EngineOptions};
 use crate::harness::kind::{
     Case, Cell, DeviceUse, Fault, GateKind, KindSpec, Outcome, Part, PlanScope, PolicyUse,
     RunContext,
 };
-use crate::placement::Device;
 use crate::weights::{LoadOptions, Model};
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -131,10 +129,7 @@ impl Soak {
         let model = Model::open(context.path(&self.model)).map_err(|e| e.to_string())?;
         let weights = model.load(&LoadOptions::default()).map_err(|e| e.to_string())?;
         let options = EngineOptions {
-            device: match cell.device {
-                DeviceKind::Cpu => Device::Cpu,
-                DeviceKind::Cuda => Device::Cuda(0),
-            },
+            device: cell.device.first(),
             threads: Some(context.threads),
             context_tokens: Some(CONTEXT_TOKENS),
             ..EngineOptions::with_policy(cell.policy.ok_or("the cell has no policy")?)
