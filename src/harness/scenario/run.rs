@@ -14,6 +14,7 @@ use super::{
 };
 use crate::backend::{DeviceKind, Policy};
 use crate::harness::records::{MachineRecord, RecordError};
+use crate::harness::stats::loads_in_reverse;
 use crate::units::throttle_events;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -168,7 +169,7 @@ impl Runner<'_> {
         let mut loaded = BTreeMap::new();
         // What is loaded first may find better memory; no arm is to have that place in every launch.
         let mut order: Vec<&str> = plan.arms().collect();
-        if next.launch % 2 == 1 {
+        if loads_in_reverse(next.launch) {
             order.reverse();
         }
         for arm in order {

@@ -16,7 +16,7 @@ mod special;
 mod structure;
 
 pub use drift::{Drift, drift};
-pub use estimate::{Datum, Estimate, Launched, estimate};
+pub use estimate::{Datum, Estimate, Launched, estimate, loads_in_reverse};
 pub use proportion::{Proportion, clopper_pearson};
 pub use quad::{MAX_DROPPED_SHARE, MAX_READING_SPREAD, Quad, reading_spread};
 pub use resample::{

@@ -65,9 +65,38 @@ pub(crate) fn merge_neighbours(series: &[f64]) -> Vec<f64> {
         .collect()
 }
 
+/// Launch means without what the order of loading explains.
+///
+/// A launch that loads the arms in the order A B favours one of them by some δ, one that loads them
+/// B A favours the other by as much (`reversed` says which are). As in a crossover trial, δ is half of the
+/// Hodges–Lehmann shift between the two kinds, and is taken out of both. Unchanged where one kind is
+/// missing.
+pub(crate) fn without_load_order(means: &[f64], reversed: &[bool]) -> Vec<f64> {
+    let of =
+        |kind: bool| means.iter().zip(reversed).filter(move |(_, r)| **r == kind).map(|m| *m.0);
+    let mut shifts: Vec<f64> =
+        of(false).flat_map(|forward| of(true).map(move |reverse| forward - reverse)).collect();
+    if shifts.is_empty() {
+        return means.to_vec();
+    }
+    shifts.sort_unstable_by(f64::total_cmp);
+    let delta = 0.25 * (shifts[(shifts.len() - 1) / 2] + shifts[shifts.len() / 2]);
+    means.iter().zip(reversed).map(|(m, r)| if *r { m + delta } else { m - delta }).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_order_of_loading_is_taken_out() {
+        let reversed = [false, true, false, true];
+        let means = without_load_order(&[1.5, 0.5, 1.7, 0.7], &reversed);
+        for (found, expected) in means.iter().zip([1.0, 1.0, 1.2, 1.2]) {
+            assert!((found - expected).abs() < 1e-12, "{means:?}");
+        }
+        assert_eq!(without_load_order(&[1.5, 0.5], &[false, false]), [1.5, 0.5]);
+    }
 
     const GROUPS: [[f64; 5]; 4] = [
         [1.1, 1.3, 0.9, 1.2, 1.0],
