@@ -13,9 +13,8 @@ use super::gdn_prepare::{Prepared, gdn_prepare};
 use super::int4::{self, Packed};
 use super::mla_attention::{self, mla_attention, mla_latent_norm};
 use super::moe_experts::Expert;
-use super::phase::Phases;
 use super::rms_norm::{Norm, per_head_norm, residual_norm, rms_norm};
-use super::rope::{Frequencies, Table, rope};
+use super::rope::{Frequencies, rope};
 use super::state::{AttentionCache, CpuState};
 use crate::backend::cpu::Isa;
 use crate::backend::{
@@ -27,8 +26,11 @@ use crate::units::mutant;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+mod context;
 mod experts;
 mod product;
+
+pub(super) use context::Context;
 
 /// Weights and constants that operations use.
 #[derive(Debug)]
@@ -54,34 +56,6 @@ pub(super) struct Executor {
     current: AtomicUsize,
 }
 
-/// What all operations of one step share.
-#[derive(Debug)]
-pub(super) struct Context<'a> {
-    tokens: &'a [u32],
-    spans: &'a [Span],
-    rope: Option<Table>,
-    phases: Phases,
-}
-
-impl<'a> Context<'a> {
-    /// The context of rows that belong to `spans`.
-    pub(super) fn new(executor: &Executor, tokens: &'a [u32], spans: &'a [Span]) -> Context<'a> {
-        let positions: Vec<usize> =
-            spans.iter().flat_map(|s| s.position..s.position + s.rows.len()).collect();
-        let positions = match mutant!("rope_restarts_each_step") {
-            true => spans.iter().flat_map(|s| 0..s.rows.len()).collect(),
-            false => positions,
-        };
-        let rope = executor.frequencies.as_ref().map(|f| f.table(&positions, executor.round));
-        Context { tokens, spans, rope, phases: Phases::default() }
-    }
-
-    /// The same rows, some of them prefill; without this all are decode.
-    pub(super) fn with_phases(self, phases: Phases) -> Context<'a> {
-        Context { phases, ..self }
-    }
-}
-
 impl Executor {
     /// Binds the weights that a plan names.
     ///
@@ -94,10 +68,10 @@ impl Executor {
         isa: Isa,
         policy: Policy,
     ) -> Result<Executor, String> {
-        let packed = int4::take(&mut matrices, policy);
+        let no_memory = |e| format!("cannot allocate memory for the weights: {e}");
+        let packed = int4::take(&mut matrices, policy).map_err(no_memory)?;
         let mut repacked = match policy {
-            Policy::Fast => fast::pack(plan, &mut matrices)
-                .map_err(|e| format!("cannot allocate memory for the weights: {e}"))?,
+            Policy::Fast => fast::pack(plan, &mut matrices).map_err(no_memory)?,
             _ => Repacked::default(),
         };
         let experts = experts::bind(plan, &matrices, &mut repacked);
@@ -140,9 +114,7 @@ impl Executor {
         b: &mut Buffers,
         states: &mut [&mut CpuState],
     ) {
-        let region = op.region();
-        let index = Region::ALL.iter().position(|r| *r == region).unwrap_or_default();
-        self.current.store(index, Ordering::Relaxed);
+        self.begin(op.region());
         let (isa, round) = (self.isa, self.round);
         match *op {
             OpKind::Embedding { weight, out } => {
@@ -173,7 +145,7 @@ impl Executor {
             }
             OpKind::Rope { x, heads, head_dim, offset } => {
                 let table = context.rope.as_ref().expect("a plan with rope has frequencies");
-                rope(b.get_mut(x), [heads, head_dim, offset], table, round);
+                rope(isa, b.get_mut(x), [heads, head_dim, offset], table, round);
             }
             OpKind::KvWrite { k, v, slot } => {
                 let spec = &self.attention_slots[slot];
@@ -349,6 +321,12 @@ impl Executor {
                 b.with(out, |out, b| silu_mul(isa, b.get(gate), b.get(up), width, round, out));
             }
         }
+    }
+
+    /// Notes the region of the operation that starts.
+    fn begin(&self, region: Region) {
+        let index = Region::ALL.iter().position(|r| *r == region).unwrap_or_default();
+        self.current.store(index, Ordering::Relaxed);
     }
 
     fn norm(&self, norm: &NormWeight) -> Norm<'_> {

@@ -78,7 +78,7 @@ impl Head<'_> {
             RowWant::Nothing => RowOutput::Nothing,
             RowWant::Hidden => RowOutput::Hidden(line(plan.final_hidden).to_vec()),
             RowWant::Logits => RowOutput::Logits(line(plan.logits).to_vec()),
-            _ if line(plan.logits).iter().any(|x| !x.is_finite()) => RowOutput::NonFinite,
+            _ if !all_finite(line(plan.logits)) => RowOutput::NonFinite,
             RowWant::Greedy => RowOutput::Greedy(top(line(plan.logits), 1)[0].0),
             RowWant::Top(n) => RowOutput::Top(top(line(plan.logits), *n)),
             RowWant::Sampled(draw) => {
@@ -96,21 +96,37 @@ fn needs_logits(block: &[usize], wants: &[RowWant]) -> bool {
     block.iter().any(|row| !matches!(wants[*row], RowWant::Nothing | RowWant::Hidden))
 }
 
+/// Values looked at together, so that most are passed over several at a time.
+const BLOCK_VALUES: usize = 64;
+
+fn all_finite(values: &[f32]) -> bool {
+    values.chunks(BLOCK_VALUES).all(|block| block.iter().fold(true, |all, x| all & x.is_finite()))
+}
+
 /// The `n` largest of finite logits with their ids, falling; the lowest id first on ties.
 pub(crate) fn top(logits: &[f32], n: usize) -> Vec<(u32, f32)> {
+    let tie_wins = mutant!("greedy_tie_order");
     let mut best: Vec<(u32, f32)> = Vec::with_capacity(n + 1);
-    for (id, value) in logits.iter().enumerate() {
-        let tie_wins = mutant!("greedy_tie_order");
-        let too_small = |least: &f32| if tie_wins { value < least } else { value <= least };
-        if best.len() == n && best.last().is_some_and(|(_, least)| too_small(least)) {
+    let too_small = |best: &[(u32, f32)], value: f32| {
+        let least = best.last().filter(|_| best.len() == n);
+        least.is_some_and(|(_, least)| if tie_wins { value < *least } else { value <= *least })
+    };
+    for (block, values) in logits.chunks(BLOCK_VALUES).enumerate() {
+        let largest = values.iter().fold(f32::NEG_INFINITY, |m, v| if *v > m { *v } else { m });
+        if too_small(&best, largest) {
             continue;
         }
-        let at = match mutant!("greedy_tie_order") {
-            true => best.partition_point(|(_, v)| v > value),
-            false => best.partition_point(|(_, v)| v >= value),
-        };
-        best.insert(at, (id as u32, *value));
-        best.truncate(n);
+        for (i, value) in values.iter().enumerate() {
+            if too_small(&best, *value) {
+                continue;
+            }
+            let at = match tie_wins {
+                true => best.partition_point(|(_, v)| v > value),
+                false => best.partition_point(|(_, v)| v >= value),
+            };
+            best.insert(at, ((block * BLOCK_VALUES + i) as u32, *value));
+            best.truncate(n);
+        }
     }
     best
 }
@@ -125,5 +141,9 @@ mod tests {
         assert_eq!(top(&logits, 1), [(1, 3.0)]);
         assert_eq!(top(&logits, 4), [(1, 3.0), (2, 3.0), (4, 3.0), (0, 1.0)]);
         assert_eq!(top(&logits, 9).len(), 5);
+        let mut many = vec![-1.0f32; 300];
+        (many[70], many[71], many[130], many[299]) = (2.0, 5.0, 5.0, 2.0);
+        assert_eq!(top(&many, 1), [(71, 5.0)]);
+        assert_eq!(top(&many, 5), [(71, 5.0), (130, 5.0), (70, 2.0), (299, 2.0), (0, -1.0)]);
     }
 }

@@ -4,6 +4,7 @@
 //! and `reference` are portable code compiled for several instruction sets that all give the same bits
 //! (`isa`); those of `fast` ([`Kernels`]) have an order per instruction set.
 
+mod arena;
 mod attention_core;
 mod bindings;
 mod buffers;

@@ -123,11 +123,14 @@ impl CpuModel {
         let phases = Phases::of_spans(&step.spans, &step.phases);
         let context =
             Context::new(&self.executor, step.tokens, &step.spans).with_phases(phases.clone());
-        for op in &self.plan.ops {
-            self.executor.run(&op.kind, &context, body, &mut states);
+        let mut left = &self.plan.ops[..];
+        while !left.is_empty() {
+            let (done, later) =
+                left.split_at(self.executor.run_next(left, &context, body, &mut states));
             if let Some(taps) = taps.as_deref_mut() {
-                capture(op, body, taps);
+                done.iter().for_each(|op| capture(op, body, taps));
             }
+            left = later;
         }
         advance(&mut states, &step.spans);
         Head { model: self, poison: self.poison, phases }.run(&step.wants, body, head, taps)

@@ -8,7 +8,9 @@
 //! multiplies cosine and sine by its magnitude. `linear` scaling divides every frequency; `llama3` scaling
 //! follows Meta's published rule. All apply at every position.
 
+use super::isa::multiversion;
 use super::rows::for_each_row;
+use crate::backend::cpu::Isa;
 use crate::descriptor::{Rope, RopeConvention, RopeScaling};
 use crate::tensor::{exp64, ln64, round_bf16, sin_cos64};
 use crate::units::mutant;
@@ -122,6 +124,7 @@ pub(super) struct Table {
 
 /// Rotates the dimensions from `offset` on of every head of every row of `x`, in place.
 pub(super) fn rope(
+    isa: Isa,
     x: &mut [f32],
     [heads, head_dim, offset]: [usize; 3],
     table: &Table,
@@ -132,18 +135,42 @@ pub(super) fn rope(
         let cos = &table.cos[i * half..][..half];
         let sin = &table.sin[i * half..][..half];
         for head in row.chunks_exact_mut(head_dim) {
-            for j in 0..half {
-                let (a, b) = match table.convention {
-                    RopeConvention::HalfSplit => (j, j + half),
-                    RopeConvention::Interleaved => (2 * j, 2 * j + 1),
-                };
-                let (a, b) = (offset + a, offset + b);
-                let (x1, x2) = (head[a], head[b]);
-                let y1 = x1 * cos[j] - x2 * sin[j];
-                let y2 = x2 * cos[j] + x1 * sin[j];
-                head[a] = if round { round_bf16(y1) } else { y1 };
-                head[b] = if round { round_bf16(y2) } else { y2 };
-            }
+            rotate(isa, &mut head[offset..offset + 2 * half], table.convention, cos, sin, round);
         }
     });
+}
+
+multiversion! {
+    /// Rotates the pairs of one head.
+    fn rotate = rotate_body(
+        head: &mut [f32], convention: RopeConvention, cos: &[f32], sin: &[f32], round: bool,
+    );
+}
+
+#[inline(always)]
+fn rotate_body(
+    head: &mut [f32],
+    convention: RopeConvention,
+    cos: &[f32],
+    sin: &[f32],
+    round: bool,
+) {
+    let turn = |a: &mut f32, b: &mut f32, cos: f32, sin: f32| {
+        let (x1, x2) = (*a, *b);
+        let (y1, y2) = (x1 * cos - x2 * sin, x2 * cos + x1 * sin);
+        *a = if round { round_bf16(y1) } else { y1 };
+        *b = if round { round_bf16(y2) } else { y2 };
+    };
+    let angles = cos.iter().zip(sin);
+    match convention {
+        RopeConvention::HalfSplit => {
+            let (first, second) = head.split_at_mut(cos.len());
+            let pairs = first.iter_mut().zip(second).zip(angles);
+            pairs.for_each(|((a, b), (cos, sin))| turn(a, b, *cos, *sin));
+        }
+        RopeConvention::Interleaved => {
+            let pairs = head.as_chunks_mut::<2>().0.iter_mut().zip(angles);
+            pairs.for_each(|([a, b], (cos, sin))| turn(a, b, *cos, *sin));
+        }
+    }
 }

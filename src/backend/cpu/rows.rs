@@ -30,6 +30,28 @@ pub(super) fn for_ranges(items: usize, least: usize, f: impl Fn(Range<usize>) + 
     run_tasks(tasks, &|i| f(items * i / tasks..items * (i + 1) / tasks));
 }
 
+/// As [`for_ranges`], in ranges that become shorter: again and again every thread can take half of its
+/// share of what is left (factoring; Hummel, Schonberg and Flynn, 1992). Long runs come first, and
+/// threads of unequal speed end within one short range of each other.
+pub(super) fn for_falling_ranges(items: usize, least: usize, f: impl Fn(Range<usize>) + Sync) {
+    let threads = current_threads();
+    if threads == 1 || items < 2 * least {
+        return f(0..items);
+    }
+    let mut ends = vec![0];
+    let mut at = 0;
+    while at < items {
+        let len = (items - at).div_ceil(2 * threads).max(least);
+        for _ in 0..threads {
+            if at < items {
+                at = (at + len).min(items);
+                ends.push(at);
+            }
+        }
+    }
+    run_tasks(ends.len() - 1, &|i| f(ends[i]..ends[i + 1]));
+}
+
 /// Runs `f(i, chunk i)` for every chunk of `len` elements (the last may be shorter), in parallel; a
 /// task holds at least `least` chunks.
 pub(super) fn for_each_chunk<T: Send>(
@@ -120,6 +142,22 @@ impl<'a> Scatter<'a> {
 mod tests {
     use super::*;
     use crate::backend::cpu::pool::Pool;
+
+    #[test]
+    fn falling_ranges_cover_everything_once_and_fall() {
+        for (threads, items, least) in [(1, 9, 2), (2, 60, 2), (2, 1, 1), (3, 1000, 7), (5, 8, 1)] {
+            let pool = Pool::new(threads).unwrap();
+            let seen = std::sync::Mutex::new(Vec::new());
+            pool.install(|| for_falling_ranges(items, least, |r| seen.lock().unwrap().push(r)));
+            let mut ranges: Vec<Range<usize>> = seen.into_inner().unwrap();
+            ranges.sort_by_key(|r| r.start);
+            assert_eq!((ranges[0].start, ranges[ranges.len() - 1].end), (0, items));
+            for pair in ranges.windows(2) {
+                assert_eq!(pair[0].end, pair[1].start);
+                assert!(pair[0].len() >= pair[1].len(), "{ranges:?}");
+            }
+        }
+    }
 
     #[test]
     fn chunks_cover_everything_once() {

@@ -20,7 +20,7 @@ use crate::backend::cpu::attention_core::Shape;
 use crate::backend::cpu::lanes::sum;
 use crate::backend::cpu::math::exp;
 use crate::backend::cpu::pool::current_threads;
-use crate::backend::cpu::rows::{Scatter, for_each_chunk, for_ranges};
+use crate::backend::cpu::rows::{Scatter, for_each_chunk, for_falling_ranges};
 use crate::tensor::round_bf16;
 use crate::units::mutant;
 use std::ops::Range;
@@ -44,15 +44,16 @@ pub(in crate::backend::cpu) fn attention(
     let group = shape.heads / shape.kv_heads;
     let queries = rows * group;
     let tiles = queries.div_ceil(TILE);
+    let most = TILE.min(queries);
     let q = Rows::new(kernels, q, shape.head_dim);
     let work = Work { q: &q, pages, position, shape, group };
     let scatter = Scatter::new(out, shape.head_dim);
     let blocks = (position + rows).div_ceil(BLOCK_TOKENS);
     if shape.kv_heads * tiles >= 2 * current_threads() || blocks < 4 {
-        let least = (TASK_KEYS / (TILE.min(queries) * (position + rows))).max(1);
-        for_ranges(shape.kv_heads * tiles, least, |range| {
-            let mut running = vec![Partial::new(shape.head_dim); TILE];
-            let mut partials = running.clone();
+        let least = (TASK_KEYS / (most * (position + rows))).max(1);
+        for_falling_ranges(shape.kv_heads * tiles, least, |range| {
+            let mut running = vec![Partial::new(shape.head_dim); most];
+            let mut partials = if blocks > 1 { running.clone() } else { Vec::new() };
             for task in range {
                 let (kv_head, first) = (task / tiles, task % tiles * TILE);
                 let count = (queries - first).min(TILE);
@@ -74,18 +75,18 @@ pub(in crate::backend::cpu) fn attention(
     }
     // Few queries and many keys: blocks are tasks, and their results are merged afterwards.
     let tasks = shape.kv_heads * tiles * blocks;
-    let mut partials = vec![Partial::new(shape.head_dim); tasks * TILE];
-    for_each_chunk(&mut partials, TILE, 1, |task, partials| {
+    let mut partials = vec![Partial::new(shape.head_dim); tasks * most];
+    for_each_chunk(&mut partials, most, 1, |task, partials| {
         let (tile, block) = (task / blocks, task % blocks);
         let place = Place { kv_head: tile / tiles, first: tile % tiles * TILE, block };
         let count = (queries - place.first).min(TILE);
         one_block(kernels, &work, place, &mut partials[..count]);
     });
-    for (tile, partials) in partials.chunks_exact_mut(TILE * blocks).enumerate() {
-        let (first, rest) = partials.split_at_mut(TILE);
+    for (tile, partials) in partials.chunks_exact_mut(most * blocks).enumerate() {
+        let (first, rest) = partials.split_at_mut(most);
         let start = tile % tiles * TILE;
         for (i, running) in first.iter_mut().enumerate().take((queries - start).min(TILE)) {
-            rest.chunks_exact(TILE).for_each(|block| running.merge(&block[i]));
+            rest.chunks_exact(most).for_each(|block| running.merge(&block[i]));
             work.finish(tile / tiles, start + i, running, &scatter);
         }
     }

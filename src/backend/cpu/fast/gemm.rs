@@ -1,36 +1,69 @@
-//! `gemm` and `gemm_f32` of policy `fast`.
+//! `gemm`, `gemm_f32` and `gate_up` of policy `fast`: what a job is and how it is divided.
 //!
 //! # Numerics
 //! Every output is one chain over ascending k, from +0, in FP32: `fma(w, x, sum)` on AVX2 and AVX-512,
 //! multiply and add on portable code, and `VDPBF16PS` per pair of k where the machine has it. An odd k
 //! is padded with a zero product. Rows of weights are lanes, so no sum is ever split or reordered:
 //! decode, batches and prefill tiles give a row the same bits. Sums that a block of k leaves off go
-//! through memory as FP32, exactly.
+//! through memory as FP32, exactly. Products that share a job share nothing else.
 
 use super::kernels::{Kernels, Set};
-use super::panels::{PAIR, Panels};
+use super::one_token::one_token;
+use super::panels::Panels;
 use super::simd::{LANES, Simd, dispatch};
+use super::tiles::several_tokens;
 use crate::backend::cpu::math::silu;
-use crate::backend::cpu::rows::{Scatter, for_ranges};
+use crate::backend::cpu::rows::{Scatter, for_falling_ranges};
 use crate::tensor::{bf16_bits, round_bf16};
-use crate::units::mutant;
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Pairs of k that a tile of several tokens sums at a time: a panel's part stays in the first cache.
-const BLOCK_PAIRS: usize = 192;
-/// Panels that a single token reads at the same time: as many streams for the prefetcher.
-const STREAMS: usize = 4;
-/// Bytes ahead at which a stream asks for its next line.
-const AHEAD_BYTES: usize = 1024;
-/// Least weight bytes of one task of a single token.
-const TASK_BYTES: usize = 48 << 10;
-/// Most tokens of one task.
-const TASK_TOKENS: usize = 512;
+/// Least weight bytes of a task with few tokens, where reading the weights takes the time.
+const TASK_BYTES: usize = 32 << 10;
+/// Most tokens that count as few.
+const FEW_TOKENS: usize = 16;
 
-/// Y = X·Wᵀ, rows of `x` (`tokens × k`) into `out` (`tokens × n`); `round` rounds to BF16.
+/// One matrix of a job (or the two of `gate_up`), and where its results go.
+pub(in crate::backend::cpu) struct Product<'a> {
+    pub(in crate::backend::cpu) weight: &'a Panels,
+    /// The second matrix of `gate_up`; `weight` is the gate then.
+    pub(in crate::backend::cpu) up: Option<&'a Panels>,
+    /// `tokens × n`.
+    pub(in crate::backend::cpu) out: &'a mut [f32],
+    /// Whether results are rounded to BF16.
+    pub(in crate::backend::cpu) round: bool,
+}
+
+/// Y = X·Wᵀ of every product, all with the same rows of `x` (`tokens × k`), as one job. With `up` it is
+/// the region `gate_up`: silu(X·Gᵀ) × X·Uᵀ, each product rounded by itself.
 ///
 /// Under `avx512_bf16` rows of `x` must be BF16 values (others would be rounded).
+///
+/// # Panics
+/// When the matrices have different numbers of columns.
+pub(in crate::backend::cpu) fn products<'a>(
+    kernels: Kernels,
+    x: &[f32],
+    products: impl IntoIterator<Item = Product<'a>>,
+) {
+    let mut count = 0;
+    let parts = products.into_iter().map(|Product { weight, up, out, round }| {
+        let first = count;
+        count += weight.count();
+        Part { weight, up, out: Scatter::new(out, weight.rows), round, first }
+    });
+    let parts: Vec<Part<'_>> = parts.collect();
+    let Some(part) = parts.first() else { return };
+    let cols = part.weight.cols;
+    assert!(parts.iter().flat_map(Part::matrices).all(|m| m.cols == cols));
+    let tokens = x.len() / cols;
+    let least = least_panels(part.weight, part.up.is_some(), tokens);
+    let x = Rows::new(kernels, x, cols);
+    let job = Job { parts: &parts, x: &x, tokens };
+    for_falling_ranges(count, least, |panels| product(kernels, &job, panels));
+}
+
+/// [`products`] of one matrix.
 pub(in crate::backend::cpu) fn gemm(
     kernels: Kernels,
     x: &[f32],
@@ -38,40 +71,13 @@ pub(in crate::backend::cpu) fn gemm(
     out: &mut [f32],
     round: bool,
 ) {
-    multiply(kernels, x, weight, None, out, round);
+    products(kernels, x, [Product { weight, up: None, out, round }]);
 }
 
-/// Region `gate_up`: silu(X·Gᵀ) × X·Uᵀ, each product rounded as by [`gemm`].
-pub(in crate::backend::cpu) fn gate_up(
-    kernels: Kernels,
-    x: &[f32],
-    [gate, up]: [&Panels; 2],
-    out: &mut [f32],
-    round: bool,
-) {
-    multiply(kernels, x, gate, Some(up), out, round);
-}
-
-fn multiply(
-    kernels: Kernels,
-    x: &[f32],
-    weight: &Panels,
-    up: Option<&Panels>,
-    out: &mut [f32],
-    round: bool,
-) {
-    let tokens = x.len() / weight.cols;
-    let x = Rows::new(kernels, x, weight.cols);
-    let scatter = Scatter::new(out, weight.rows);
-    let panel_bytes = weight.pairs() * PAIR * 2 * if up.is_some() { 2 } else { 1 };
-    let least = if tokens == 1 { (TASK_BYTES / panel_bytes).max(1) } else { 1 };
-    for start in (0..tokens).step_by(TASK_TOKENS) {
-        let count = (tokens - start).min(TASK_TOKENS);
-        for_ranges(weight.count(), least, |range| {
-            let task = Task { weight, up, x: &x, tokens: start..start + count, round };
-            product(kernels, &task, range, &scatter);
-        });
-    }
+/// Panels of the smallest task.
+fn least_panels(weight: &Panels, fused: bool, tokens: usize) -> usize {
+    let bytes = weight.panel_bytes() * if fused { 2 } else { 1 };
+    if tokens <= FEW_TOKENS { TASK_BYTES.div_ceil(bytes) } else { 1 }
 }
 
 /// Activation rows as the kernels of an instruction set read them.
@@ -108,185 +114,76 @@ impl<'a> Rows<'a> {
     pub(super) fn row<S: Simd>(&self, row: usize, pair: usize) -> *const u32 {
         self.words[row * self.words_per_row + pair * S::STEPS..].as_ptr()
     }
+
+    /// Bytes of a row.
+    pub(super) fn row_bytes(&self) -> usize {
+        self.words_per_row * size_of::<u32>()
+    }
 }
 
-/// What the tasks of one product share.
-struct Task<'a> {
-    weight: &'a Panels,
-    /// The second matrix of `gate_up`; `weight` is the gate then.
-    up: Option<&'a Panels>,
+/// What the tasks of one job share.
+struct Job<'a> {
+    parts: &'a [Part<'a>],
     x: &'a Rows<'a>,
-    tokens: Range<usize>,
+    tokens: usize,
+}
+
+/// One product of a job; panels of all products are numbered through.
+pub(super) struct Part<'a> {
+    pub(super) weight: &'a Panels,
+    pub(super) up: Option<&'a Panels>,
+    out: Scatter<'a>,
     round: bool,
+    first: usize,
 }
 
 dispatch! {
-    /// Some panels against some tokens.
-    fn product = product_body(task: &Task<'_>, panels: Range<usize>, out: &Scatter<'_>);
+    /// Some panels against all tokens.
+    fn product = product_body(job: &Job<'_>, panels: Range<usize>);
 }
 
 #[inline(always)]
-fn product_body<S: Simd>(task: &Task<'_>, panels: Range<usize>, out: &Scatter<'_>) {
-    if task.tokens.len() > 1 {
-        several_tokens::<S>(task, panels, out);
-        return;
-    }
-    let token = task.tokens.start;
-    let mut panel = panels.start;
-    while panel < panels.end {
-        panel += match (panels.end - panel, task.up) {
-            (STREAMS.., None) => one_token::<S, STREAMS>(task, token, panel, out),
-            (2.., Some(up)) => gate_up_token::<S, 2>(task, up, token, panel, out),
-            (_, Some(up)) => gate_up_token::<S, 1>(task, up, token, panel, out),
-            (2.., None) => one_token::<S, 2>(task, token, panel, out),
-            _ => one_token::<S, 1>(task, token, panel, out),
-        };
+fn product_body<S: Simd>(job: &Job<'_>, panels: Range<usize>) {
+    for part in job.parts {
+        let own = |panel: usize| panel.saturating_sub(part.first).min(part.weight.count());
+        let panels = own(panels.start)..own(panels.end);
+        match job.tokens {
+            1 => one_token::<S>(job.x, part, panels),
+            tokens => several_tokens::<S>(job.x, part, panels, tokens),
+        }
     }
 }
 
-/// `P` panels from `panel` on against one token.
-#[inline(always)]
-fn one_token<S: Simd, const P: usize>(
-    task: &Task<'_>,
-    token: usize,
-    panel: usize,
-    out: &Scatter<'_>,
-) -> usize {
-    let mut sums = streams::<S, P>(task.x, task.weight, token, panel);
-    for (p, sums) in sums.iter_mut().enumerate() {
-        round_all(sums, task.round);
-        write(task, token, panel + p, sums, out);
+impl Part<'_> {
+    /// The matrices: one, or gate and up.
+    #[inline(always)]
+    pub(super) fn matrices(&self) -> impl Iterator<Item = &Panels> {
+        [Some(self.weight), self.up].into_iter().flatten()
     }
-    P
-}
 
-/// `P` panels of the gate and of the up projection against one token.
-#[inline(always)]
-fn gate_up_token<S: Simd, const P: usize>(
-    task: &Task<'_>,
-    up: &Panels,
-    token: usize,
-    panel: usize,
-    out: &Scatter<'_>,
-) -> usize {
-    let mut gates = streams::<S, P>(task.x, task.weight, token, panel);
-    let mut ups = streams::<S, P>(task.x, up, token, panel);
-    for (p, (gate, up)) in gates.iter_mut().zip(&mut ups).enumerate() {
-        activate(gate, up, task.round);
-        write(task, token, panel + p, gate, out);
-    }
-    P
-}
-
-/// Products of `P` panels with one token, unrounded.
-#[inline(always)]
-fn streams<S: Simd, const P: usize>(
-    x: &Rows<'_>,
-    weight: &Panels,
-    token: usize,
-    panel: usize,
-) -> [[f32; LANES]; P] {
-    let pairs = weight.pairs();
-    let w = &weight.from(panel)[..P * pairs * PAIR];
-    let mut sums = [[0.0f32; LANES]; P];
-    // SAFETY: `S` is dispatched to, so the machine has it; `w` holds P panels of `pairs` pairs and the
-    // row of x as many.
-    unsafe {
-        let x = x.row::<S>(token, 0);
-        let mut acc = [S::zero(); P];
-        for i in 0..pairs {
-            for (p, acc) in acc.iter_mut().enumerate() {
-                let at = w.as_ptr().add((p * pairs + i) * PAIR);
-                prefetch(at.cast::<u8>().wrapping_add(AHEAD_BYTES));
-                for step in 0..S::STEPS {
-                    *acc = S::multiply(*acc, S::weights(at, step), x.add(i * S::STEPS + step));
-                }
+    /// Finishes the sums of one panel and token, and writes the outputs that exist.
+    #[inline(always)]
+    pub(super) fn finish(
+        &self,
+        token: usize,
+        panel: usize,
+        sums: &mut [f32; LANES],
+        up: Option<&mut [f32; LANES]>,
+    ) {
+        round_all(sums, self.round);
+        if let Some(up) = up {
+            // As `silu_mul` after two products.
+            round_all(up, self.round);
+            for (gate, up) in sums.iter_mut().zip(up) {
+                *gate = silu(*gate) * *up;
             }
+            round_all(sums, self.round);
         }
-        for (sums, acc) in sums.iter_mut().zip(acc) {
-            S::store(sums.as_mut_ptr(), acc);
-        }
+        let row = panel * LANES;
+        let count = (self.weight.rows - row).min(LANES);
+        // SAFETY: tasks own disjoint panels, hence disjoint columns.
+        unsafe { self.out.write(token, row, &sums[..count]) };
     }
-    sums
-}
-
-/// Some panels against several tokens.
-#[inline(always)]
-fn several_tokens<S: Simd>(task: &Task<'_>, panels: Range<usize>, out: &Scatter<'_>) {
-    let mut sums = vec![[0.0f32; LANES]; task.tokens.len()];
-    let mut ups = vec![[0.0f32; LANES]; if task.up.is_some() { sums.len() } else { 0 }];
-    for panel in panels {
-        tiles::<S>(task, task.weight, panel, sums.as_flattened_mut());
-        if let Some(up) = task.up {
-            tiles::<S>(task, up, panel, ups.as_flattened_mut());
-            let pairs = sums.iter_mut().zip(&mut ups);
-            pairs.for_each(|(gate, up)| activate(gate, up, task.round));
-        } else {
-            sums.iter_mut().for_each(|sums| round_all(sums, task.round));
-        }
-        for (token, sums) in task.tokens.clone().zip(&sums) {
-            write(task, token, panel, sums, out);
-        }
-    }
-}
-
-/// One panel against all tokens; `sums` is `tokens × LANES`.
-#[inline(always)]
-fn tiles<S: Simd>(task: &Task<'_>, weight: &Panels, panel: usize, sums: &mut [f32]) {
-    let pairs = weight.pairs();
-    let blocks = pairs.div_ceil(BLOCK_PAIRS);
-    for block in 0..blocks {
-        let range = pairs * block / blocks..pairs * (block + 1) / blocks;
-        let w = &weight.from(panel)[range.start * PAIR..range.end * PAIR];
-        let mut done = 0;
-        let tokens = task.tokens.len();
-        while done < tokens {
-            let sums = &mut sums[done * LANES..];
-            let first = task.tokens.start + done;
-            let at = (range.start, block == 0);
-            done += match (tokens - done).min(S::TOKENS) {
-                12.. => tile::<S, 12>(task.x, w, first, at, sums),
-                8.. => tile::<S, 8>(task.x, w, first, at, sums),
-                5.. => tile::<S, 5>(task.x, w, first, at, sums),
-                4.. => tile::<S, 4>(task.x, w, first, at, sums),
-                2.. => tile::<S, 2>(task.x, w, first, at, sums),
-                _ => tile::<S, 1>(task.x, w, first, at, sums),
-            };
-        }
-    }
-}
-
-/// `T` tokens against a block of k of one panel; continues `sums` unless the block is the first.
-#[inline(always)]
-fn tile<S: Simd, const T: usize>(
-    x: &Rows<'_>,
-    w: &[u16],
-    first_token: usize,
-    (first_pair, fresh): (usize, bool),
-    sums: &mut [f32],
-) -> usize {
-    let sums = &mut sums[..T * LANES];
-    // SAFETY: `S` is dispatched to, so the machine has it; rows of x hold the pairs of the block.
-    unsafe {
-        let x: [*const u32; T] = std::array::from_fn(|t| x.row::<S>(first_token + t, first_pair));
-        let mut acc: [S::Acc; T] =
-            std::array::from_fn(|t| match fresh && !mutant!("fast_sums_not_cleared") {
-                true => S::zero(),
-                false => S::load(sums.as_ptr().add(t * LANES)),
-            });
-        for (i, pair) in w.chunks_exact(PAIR).enumerate() {
-            for step in 0..S::STEPS {
-                let w = S::weights(pair.as_ptr(), step);
-                for t in 0..T {
-                    acc[t] = S::multiply(acc[t], w, x[t].add(i * S::STEPS + step));
-                }
-            }
-        }
-        for (t, acc) in acc.into_iter().enumerate() {
-            S::store(sums.as_mut_ptr().add(t * LANES), acc);
-        }
-    }
-    T
 }
 
 /// Rounds to BF16 where the policy does.
@@ -295,36 +192,4 @@ fn round_all(values: &mut [f32; LANES], round: bool) {
     if round {
         values.iter_mut().for_each(|v| *v = round_bf16(*v));
     }
-}
-
-/// gate ← round(silu(round(gate)) · round(up)), as `silu_mul` after two products.
-#[inline(always)]
-fn activate(gate: &mut [f32; LANES], up: &mut [f32; LANES], round: bool) {
-    round_all(gate, round);
-    round_all(up, round);
-    for (g, u) in gate.iter_mut().zip(up) {
-        *g = silu(*g) * *u;
-    }
-    round_all(gate, round);
-}
-
-/// Writes the outputs of one panel and token that exist.
-#[inline(always)]
-fn write(task: &Task<'_>, token: usize, panel: usize, sums: &[f32; LANES], out: &Scatter<'_>) {
-    let row = panel * LANES;
-    let count = (task.weight.rows - row).min(LANES);
-    // SAFETY: tasks own disjoint panels, hence disjoint columns.
-    unsafe { out.write(token, row, &sums[..count]) };
-}
-
-#[inline(always)]
-fn prefetch(address: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch reads nothing that the program can see, at any address.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(address.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
 }

@@ -11,21 +11,21 @@ mod cache;
 mod gdn;
 mod gemm;
 mod kernels;
+mod one_token;
 mod panels;
 mod simd;
 #[cfg(test)]
 mod tests;
+mod tiles;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
 pub(super) use attention::attention;
 pub(super) use cache::{PanelPage, write};
 pub(super) use gdn::{Part, gdn_commit, gdn_rows};
-pub(super) use gemm::{gate_up, gemm};
+pub(super) use gemm::{Product, gemm, products};
 pub use kernels::Kernels;
 pub(super) use kernels::Set;
-#[cfg(test)]
-pub(super) use panels::Arena;
 pub(super) use panels::{Panels, Repacked, pack};
 pub(super) use simd::Portable;
 #[cfg(target_arch = "x86_64")]

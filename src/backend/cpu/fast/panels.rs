@@ -1,22 +1,20 @@
 //! Weights as the `fast` kernels read them: panels of 16 rows, two k to a 32-bit word.
 
 use super::simd::LANES;
+#[cfg(target_arch = "x86_64")]
+use super::x86::pack_rows;
+use crate::backend::cpu::arena::{Arena, Piece, Place};
 use crate::backend::cpu::rows::for_each_chunk;
 use crate::backend::{OpKind, Plan, WeightRef};
 use crate::tensor::{Shared, Storage, Weight};
-use memmap2::MmapMut;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Elements of one pair of k of one panel.
 pub(in crate::backend::cpu) const PAIR: usize = 2 * LANES;
 
-/// Memory of one model's panels: zeroed, on huge pages where the system grants them.
-#[derive(Debug)]
-pub(in crate::backend::cpu) struct Arena {
-    map: MmapMut,
-    used: usize,
-}
+/// Bytes of a mapped matrix that are packed at a time and then given back.
+const SLICE_BYTES: usize = 8 << 20;
 
 /// A BF16 matrix (`rows × cols`) in panels.
 ///
@@ -26,73 +24,22 @@ pub(in crate::backend::cpu) struct Arena {
 pub(in crate::backend::cpu) struct Panels {
     pub(in crate::backend::cpu) rows: usize,
     pub(in crate::backend::cpu) cols: usize,
-    arena: Arc<Arena>,
-    start_bytes: usize,
-}
-
-impl Arena {
-    /// Room for matrices of these `[rows, cols]`.
-    ///
-    /// # Errors
-    /// When the system has no such memory.
-    pub(in crate::backend::cpu) fn for_matrices(
-        shapes: impl Iterator<Item = [usize; 2]>,
-    ) -> std::io::Result<Arena> {
-        let bytes: usize = shapes.map(size_bytes).sum();
-        let map = MmapMut::map_anon(bytes.max(1))?;
-        // A hint: without huge pages the same kernels run, somewhat slower.
-        #[cfg(target_os = "linux")]
-        let _ = map.advise(memmap2::Advice::HugePage);
-        Ok(Arena { map, used: 0 })
-    }
-
-    /// Packs a row-major matrix, in parallel.
-    ///
-    /// # Panics
-    /// When the arena was made for other matrices.
-    pub(in crate::backend::cpu) fn pack(&mut self, elements: &Shared<u16>, cols: usize) -> Placed {
-        let rows = elements.len() / cols;
-        let size = size_bytes([rows, cols]);
-        let start = self.used;
-        self.used += size;
-        let bytes = &mut self.map[start..start + size];
-        // SAFETY: the map is page-aligned and every matrix takes a multiple of 64 bytes, so the slice
-        // is aligned; any bits are a valid u16.
-        let (head, panels, tail) = unsafe { bytes.align_to_mut::<u16>() };
-        assert!(head.is_empty() && tail.is_empty());
-        let pairs = cols.div_ceil(2);
-        for_each_chunk(panels, pairs * PAIR, 1, |p, panel| {
-            let first = p * LANES;
-            for row in first..(first + LANES).min(rows) {
-                let source = &elements[row * cols..][..cols];
-                let (whole, odd) = source.as_chunks::<2>();
-                let target =
-                    panel.chunks_exact_mut(PAIR).map(|pair| &mut pair[2 * (row - first)..]);
-                for (to, from) in target.zip(whole) {
-                    to[..2].copy_from_slice(from);
-                }
-                if let [last] = odd {
-                    panel[whole.len() * PAIR + 2 * (row - first)] = *last;
-                }
-            }
-        });
-        Placed { rows, cols, start_bytes: start }
-    }
+    elements: Piece,
 }
 
 /// A packed matrix of an arena that is still being filled.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::backend::cpu) struct Placed {
+pub(super) struct Placed {
     rows: usize,
     cols: usize,
-    start_bytes: usize,
+    place: Place,
 }
 
 impl Placed {
     /// The matrix, in its finished arena.
-    pub(in crate::backend::cpu) fn within(self, arena: &Arc<Arena>) -> Panels {
-        let Placed { rows, cols, start_bytes } = self;
-        Panels { rows, cols, arena: arena.clone(), start_bytes }
+    pub(super) fn within(self, arena: &Arc<Arena>) -> Panels {
+        let Placed { rows, cols, place } = self;
+        Panels { rows, cols, elements: place.within(arena) }
     }
 }
 
@@ -107,16 +54,65 @@ impl Panels {
         self.cols.div_ceil(2)
     }
 
+    /// Bytes of a panel.
+    pub(in crate::backend::cpu) fn panel_bytes(&self) -> usize {
+        self.pairs() * PAIR * size_of::<u16>()
+    }
+
     /// Elements from panel `first` on.
+    #[inline(always)]
     pub(in crate::backend::cpu) fn from(&self, first: usize) -> &[u16] {
-        let len = self.count() * self.pairs() * PAIR;
-        // SAFETY: `pack` wrote this range of the arena, which is kept and no longer changes; it is
-        // aligned and any bits are a valid u16.
-        let all = unsafe {
-            let start = self.arena.map.as_ptr().add(self.start_bytes).cast::<u16>();
-            std::slice::from_raw_parts(start, len)
-        };
-        &all[first * self.pairs() * PAIR..]
+        &self.elements[first * self.pairs() * PAIR..]
+    }
+}
+
+/// Elements of a matrix in panels.
+pub(super) fn len([rows, cols]: [usize; 2]) -> usize {
+    rows.div_ceil(LANES) * cols.div_ceil(2) * PAIR
+}
+
+/// Packs a row-major matrix, in parallel. Pages of a mapped file that were read for it leave this
+/// process's memory as it goes, so that weights are never held twice.
+///
+/// # Panics
+/// When the arena was made for other matrices.
+pub(super) fn pack_matrix(arena: &mut Arena, elements: &Shared<u16>, cols: usize) -> Placed {
+    let rows = elements.len() / cols;
+    let panel_len = cols.div_ceil(2) * PAIR;
+    let (place, panels) = arena.take(len([rows, cols]));
+    let at_once = (SLICE_BYTES / (panel_len * size_of::<u16>())).max(1);
+    for (i, panels) in panels.chunks_mut(at_once * panel_len).enumerate() {
+        let first = i * at_once * LANES;
+        let slice = elements.slice(first * cols..(first + at_once * LANES).min(rows) * cols);
+        for_each_chunk(panels, panel_len, 1, |p, panel| {
+            let first = p * LANES * cols;
+            pack_panel(&slice[first..(first + LANES * cols).min(slice.len())], cols, panel);
+        });
+        slice.release();
+    }
+    Placed { rows, cols, place }
+}
+
+/// Packs up to 16 rows.
+fn pack_panel(rows: &[u16], cols: usize, panel: &mut [u16]) {
+    #[cfg(target_arch = "x86_64")]
+    let done = if rows.len() == LANES * cols && is_x86_feature_detected!("avx2") {
+        // SAFETY: the machine has AVX2.
+        unsafe { pack_rows(rows, cols, panel) }
+    } else {
+        0
+    };
+    #[cfg(not(target_arch = "x86_64"))]
+    let done = 0;
+    for (row, source) in rows.chunks_exact(cols).enumerate() {
+        let (whole, odd) = source.as_chunks::<2>();
+        let target = panel.chunks_exact_mut(PAIR).map(|pair| &mut pair[2 * row..]);
+        for (to, from) in target.zip(whole).skip(done) {
+            to[..2].copy_from_slice(from);
+        }
+        if let [last] = odd {
+            panel[whole.len() * PAIR + 2 * row] = *last;
+        }
     }
 }
 
@@ -165,15 +161,14 @@ pub(in crate::backend::cpu) fn pack(
             matrices.remove(&weight);
         }
     }
-    let shapes = chosen.iter().map(|(_, _, elements, cols)| [elements.len() / cols, *cols]);
-    let mut arena = Arena::for_matrices(shapes)?;
+    let lens = chosen.iter().map(|(_, _, elements, cols)| len([elements.len() / cols, *cols]));
+    let mut arena = Arena::for_pieces(lens)?;
     let mut placed = Vec::with_capacity(chosen.len());
     for (i, (weight, expert, elements, cols)) in chosen.iter().enumerate() {
         if let Some((_, _, next, _)) = chosen.get(i + 1) {
             next.will_need();
         }
-        placed.push((*weight, *expert, arena.pack(elements, *cols)));
-        elements.release();
+        placed.push((*weight, *expert, pack_matrix(&mut arena, elements, *cols)));
     }
     let arena = Arc::new(arena);
     let mut packed = Repacked::default();
@@ -185,8 +180,4 @@ pub(in crate::backend::cpu) fn pack(
         }
     }
     Ok(packed)
-}
-
-fn size_bytes([rows, cols]: [usize; 2]) -> usize {
-    rows.div_ceil(LANES) * cols.div_ceil(2) * PAIR * 2
 }

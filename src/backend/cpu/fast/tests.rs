@@ -1,9 +1,11 @@
 //! Conformance of the `fast` products, on every instruction set of this machine.
 
+use super::panels::{len, pack_matrix};
 use super::{
-    Arena, Kernels, Panels, Part, Set, attention, gate_up, gdn_commit, gdn_rows, gemm, write,
+    Kernels, Panels, Part, Product, Set, attention, gdn_commit, gdn_rows, gemm, products, write,
 };
 use crate::backend::cpu::GROUP_TOKENS;
+use crate::backend::cpu::arena::Arena;
 use crate::backend::cpu::attention_core::Shape;
 use crate::backend::cpu::gdn_core::Inputs;
 use crate::backend::cpu::math::silu;
@@ -25,8 +27,8 @@ fn noise(n: usize, seed: u32) -> Vec<f32> {
 
 fn packed(w: &[f32], cols: usize) -> Panels {
     let bits = Shared::owned(w.iter().map(|v| bf16_bits(*v)).collect());
-    let mut arena = Arena::for_matrices([[w.len() / cols, cols]].into_iter()).unwrap();
-    let placed = arena.pack(&bits, cols);
+    let mut arena = Arena::for_pieces([len([w.len() / cols, cols])].into_iter()).unwrap();
+    let placed = pack_matrix(&mut arena, &bits, cols);
     placed.within(&Arc::new(arena))
 }
 
@@ -73,6 +75,69 @@ fn every_row_has_the_bits_of_the_definition_in_every_tile() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn products_of_one_job_have_the_bits_of_products_by_themselves() {
+    let pool = Pool::new(2).unwrap();
+    for kernels in Kernels::all() {
+        for k in [64, 801] {
+            let weights = [3usize, 100, 16, 65].map(|n| packed(&noise(n * k, n as u32), k));
+            for tokens in [1, 6, 40] {
+                let x = noise(tokens * k, 9);
+                let empty = || weights.each_ref().map(|w| vec![f32::NAN; tokens * w.rows]);
+                let (mut alone, mut together) = (empty(), empty());
+                for (weight, out) in weights.iter().zip(&mut alone) {
+                    pool.install(|| gemm(kernels, &x, weight, out, true));
+                }
+                let job = weights.iter().zip(&mut together);
+                let job = job.map(|(weight, out)| Product { weight, up: None, out, round: true });
+                pool.install(|| products(kernels, &x, job));
+                for (alone, together) in alone.iter().zip(&together) {
+                    let bits = |v: &[f32]| v.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+                    assert_eq!(bits(alone), bits(together), "{kernels:?} k={k} tokens={tokens}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn blocks_of_tokens_and_panels_change_no_bit() {
+    let pool = Pool::new(2).unwrap();
+    for kernels in Kernels::all() {
+        // Activations beyond the second cache, several blocks of k, of tokens and of panels.
+        let (k, n, tokens) = (900, 200, 251);
+        let weight = packed(&noise(n * k, 3), k);
+        let x = noise(tokens * k, 5);
+        let mut all = vec![f32::NAN; tokens * n];
+        pool.install(|| gemm(kernels, &x, &weight, &mut all, false));
+        for token in [0, 1, 84, 119, 120, 167, 250] {
+            let mut alone = vec![f32::NAN; n];
+            gemm(kernels, &x[token * k..][..k], &weight, &mut alone, false);
+            let bits = |v: &[f32]| v.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&alone), bits(&all[token * n..][..n]), "{kernels:?} token {token}");
+        }
+    }
+}
+
+#[test]
+fn panels_hold_every_element_at_its_place() {
+    for (rows, cols) in [(16, 64), (40, 37), (33, 16), (5, 7), (64, 100)] {
+        let bits: Vec<u16> = (0..rows * cols).map(|i| i as u16 + 1).collect();
+        let mut arena = Arena::for_pieces([len([rows, cols])].into_iter()).unwrap();
+        let placed = pack_matrix(&mut arena, &Shared::owned(bits.clone()), cols);
+        let panels = placed.within(&Arc::new(arena));
+        let mut sum = 0u64;
+        for (i, bits) in bits.iter().enumerate() {
+            let (row, k) = (i / cols, i % cols);
+            let at = k / 2 * 32 + row % 16 * 2 + k % 2;
+            assert_eq!(panels.from(row / 16)[at], *bits, "{rows}x{cols}: row {row}, k {k}");
+            sum += u64::from(*bits);
+        }
+        // Everything else is zero.
+        assert_eq!(panels.from(0).iter().map(|e| u64::from(*e)).sum::<u64>(), sum);
     }
 }
 
@@ -243,7 +308,9 @@ fn the_fused_projections_have_the_bits_of_two_products_and_an_activation() {
                 let expected: Vec<u32> =
                     pairs.map(|(g, u)| round_bf16(silu(g) * u).to_bits()).collect();
                 let mut fused = vec![f32::NAN; tokens * n];
-                pool.install(|| gate_up(kernels, &x, [&gate, &up], &mut fused, true));
+                let up = Some(&up);
+                let job = Product { weight: &gate, up, out: &mut fused, round: true };
+                pool.install(|| products(kernels, &x, [job]));
                 let found: Vec<u32> = fused.iter().map(|v| v.to_bits()).collect();
                 assert_eq!(found, expected, "{kernels:?} k={k} n={n} tokens={tokens}");
             }

@@ -3,7 +3,8 @@
 //! A panel keeps the two k of a pair in one 32-bit word, so that widening is one operation each: a
 //! shift for the even k, a mask for the odd one.
 
-use super::simd::Simd;
+use super::panels::PAIR;
+use super::simd::{LANES, Simd};
 use std::arch::x86_64::*;
 
 const HIGH: i32 = 0xffff_0000u32 as i32;
@@ -17,8 +18,8 @@ impl Simd for Avx2 {
     type Weights = [__m256; 2];
     type Fma = Avx2;
     const STEPS: usize = 2;
-    // Ten sums, the pair, its two widened halves, a broadcast and the mask fill the 16 registers.
-    const TOKENS: usize = 5;
+    // Twelve sums, the widened halves of a pair, a broadcast and the mask fill the 16 registers.
+    const TOKENS: usize = 6;
 
     /// # Safety
     /// As the trait's.
@@ -217,4 +218,49 @@ impl Simd for Avx512Bf16 {
             )
         }
     }
+}
+
+/// Packs 16 rows of `cols` elements into a panel, eight pairs of k at a time: the words of eight rows
+/// are transposed in registers, so that the panel is written from front to back. Returns how many
+/// pairs are done; the caller packs the others.
+#[target_feature(enable = "avx2")]
+pub(super) fn pack_rows(rows: &[u16], cols: usize, panel: &mut [u16]) -> usize {
+    const PAIRS: usize = 8;
+    let blocks = cols / (2 * PAIRS);
+    assert!(rows.len() == LANES * cols && panel.len() >= blocks * PAIRS * PAIR);
+    for block in 0..blocks {
+        for half in 0..2 {
+            let first = half * 8;
+            let mut r = [_mm256_setzero_si256(); 8];
+            for (i, r) in r.iter_mut().enumerate() {
+                let at = (first + i) * cols + block * 2 * PAIRS;
+                // SAFETY: the assertion: 16 elements of a row from a block on exist.
+                *r = unsafe { _mm256_loadu_si256(rows.as_ptr().add(at).cast()) };
+            }
+            let mut pairs = [_mm256_setzero_si256(); 8];
+            for i in 0..4 {
+                pairs[2 * i] = _mm256_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
+                pairs[2 * i + 1] = _mm256_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+            }
+            let mut fours = [_mm256_setzero_si256(); 8];
+            for i in [0, 4] {
+                for j in 0..2 {
+                    fours[i + 2 * j] = _mm256_unpacklo_epi64(pairs[i + j], pairs[i + j + 2]);
+                    fours[i + 2 * j + 1] = _mm256_unpackhi_epi64(pairs[i + j], pairs[i + j + 2]);
+                }
+            }
+            for j in 0..4 {
+                let low = _mm256_permute2x128_si256::<0x20>(fours[j], fours[j + 4]);
+                let high = _mm256_permute2x128_si256::<0x31>(fours[j], fours[j + 4]);
+                let at = block * PAIRS * PAIR + first * 2;
+                // SAFETY: the assertion: the panel holds eight pairs of every block.
+                unsafe {
+                    let to = panel.as_mut_ptr().add(at);
+                    _mm256_storeu_si256(to.add(j * PAIR).cast(), low);
+                    _mm256_storeu_si256(to.add((j + 4) * PAIR).cast(), high);
+                }
+            }
+        }
+    }
+    blocks * PAIRS
 }

@@ -1,13 +1,15 @@
 //! A packed weight of a loaded model: which kernel executes it, and which rows.
 
+use super::super::arena::Arena;
 use super::super::phase::Phases;
 use super::oracle::oracle;
 use super::panel::Panel;
-use super::product::int4_product;
+use super::product::{Product, int4_products};
 use crate::backend::cpu::Isa;
 use crate::backend::{Policy, WeightRef};
 use crate::tensor::{Int4, Storage, Weight};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// What is rounded to BF16.
 #[derive(Clone, Copy, Debug)]
@@ -41,15 +43,28 @@ enum Form {
 ///
 /// Under `fast` weights are repacked, and pages of a mapped file that were read for it leave this
 /// process's memory.
+///
+/// # Errors
+/// When the system has no memory for repacked weights.
 pub(in crate::backend::cpu) fn take(
     matrices: &mut HashMap<WeightRef, Weight>,
     policy: Policy,
-) -> HashMap<WeightRef, Packed> {
-    let refs: Vec<WeightRef> = matrices
+) -> std::io::Result<HashMap<WeightRef, Packed>> {
+    let mut refs: Vec<WeightRef> = matrices
         .iter()
         .filter(|(_, weight)| matches!(weight.storage, Storage::Int4(_)))
         .map(|(at, _)| *at)
         .collect();
+    refs.sort_unstable();
+    let shapes = refs.iter().filter_map(|at| match &matrices[at].storage {
+        Storage::Int4(stored) => Some(Panel::len(stored.shape)),
+        _ => None,
+    });
+    let mut arena = match policy {
+        Policy::Fast => Some(Arena::for_pieces(shapes)?),
+        _ => None,
+    };
+    let mut placed = Vec::new();
     let mut packed = HashMap::new();
     for at in refs {
         let Some(Weight { rows, cols, storage: Storage::Int4(mut stored) }) = matrices.remove(&at)
@@ -61,21 +76,55 @@ pub(in crate::backend::cpu) fn take(
         if let Some(wide) = wide {
             matrices.insert(at, *wide);
         }
-        let form = match policy {
-            Policy::Fast => {
-                let panel = Panel::new(&stored);
+        match &mut arena {
+            Some(arena) => {
+                placed.push((at, rows, cols, prefill_is_wide, Panel::place(&stored, arena)));
                 stored.codes.release();
                 stored.scales.release();
-                Form::Panel(panel)
             }
-            _ => Form::Stored(stored),
-        };
-        packed.insert(at, Packed { rows, cols, prefill_is_wide, form });
+            None => {
+                let form = Form::Stored(stored);
+                packed.insert(at, Packed { rows, cols, prefill_is_wide, form });
+            }
+        }
     }
-    packed
+    if let Some(arena) = arena.map(Arc::new) {
+        for (at, rows, cols, prefill_is_wide, placed) in placed {
+            let form = Form::Panel(placed.within(&arena));
+            packed.insert(at, Packed { rows, cols, prefill_is_wide, form });
+        }
+    }
+    Ok(packed)
+}
+
+/// What executes a product.
+#[derive(Debug)]
+pub(in crate::backend::cpu) enum Reads<'a> {
+    /// Every row the weight before quantisation.
+    Wide,
+    /// Every row the repacked weight.
+    Panel(&'a Panel),
+    /// Some one and some the other, or the weight as stored.
+    Other,
 }
 
 impl Packed {
+    /// Rows of the matrix.
+    pub(in crate::backend::cpu) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// What `tokens` rows read.
+    pub(in crate::backend::cpu) fn reads(&self, phases: &Phases, tokens: usize) -> Reads<'_> {
+        let runs = phases.runs(tokens);
+        let prefill = |prefill: bool| runs.iter().all(|(_, p)| *p == prefill);
+        match &self.form {
+            _ if self.prefill_is_wide && prefill(true) => Reads::Wide,
+            Form::Panel(panel) if !self.prefill_is_wide || prefill(false) => Reads::Panel(panel),
+            _ => Reads::Other,
+        }
+    }
+
     /// Y = X·Wᵀ, rows of `x` (`tokens × k`) into `out` (`tokens × n`). Rows of prefill go to `wide`
     /// where the weight before quantisation is kept.
     pub(in crate::backend::cpu) fn product(
@@ -98,7 +147,9 @@ impl Packed {
             match (prefill, &self.form) {
                 (true, _) => wide(x, out),
                 (false, Form::Stored(stored)) => oracle(isa, x, stored, out, rounding),
-                (false, Form::Panel(panel)) => int4_product(isa, x, panel, out, rounding.results),
+                (false, Form::Panel(panel)) => {
+                    int4_products(isa, x, [Product { panel, out, round: rounding.results }]);
+                }
             }
         }
     }
@@ -121,7 +172,7 @@ mod tests {
                 let stored = Int4::of(&weight, Int4Plan { group: Some(32), keep }).unwrap();
                 let mut matrices = HashMap::new();
                 matrices.insert(at, Weight { storage: Storage::Int4(stored), ..weight.clone() });
-                let packed = take(&mut matrices, policy);
+                let packed = take(&mut matrices, policy).unwrap();
                 assert_eq!(matrices.contains_key(&at), keep);
                 let rounding = Rounding { weights: true, results: true };
                 let mut out = vec![f32::NAN; 32];
@@ -131,6 +182,15 @@ mod tests {
                 assert!(out.iter().all(|v| v.is_finite()));
                 let wide_rows: Vec<usize> = (0..4).filter(|r| out[r * 8] == 128.0).collect();
                 assert_eq!(wide_rows, if keep { vec![1, 2] } else { vec![] });
+                let reads = |prefill: bool| packed[&at].reads(&Phases::of([(0..4, prefill)]), 4);
+                assert_eq!(matches!(reads(true), Reads::Wide), keep);
+                let panel = policy == Policy::Fast;
+                assert_eq!(matches!(reads(false), Reads::Panel(_)), panel);
+                assert_eq!(matches!(reads(true), Reads::Panel(_)), panel && !keep);
+                assert_eq!(
+                    matches!(packed[&at].reads(&phases, 4), Reads::Panel(_)),
+                    panel && !keep
+                );
             }
         }
     }

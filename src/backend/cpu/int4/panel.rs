@@ -1,7 +1,9 @@
 //! Packed weights in the order in which the kernels of `fast` read them.
 
+use super::super::arena::{Arena, Piece, Place};
 use super::super::rows::for_each_part;
 use crate::tensor::{INT4_TILE_ROWS, Int4, Int4Shape};
+use std::sync::Arc;
 
 /// Weight rows of a tile; the lanes of an accumulator.
 pub(super) const ROWS: usize = INT4_TILE_ROWS;
@@ -13,25 +15,46 @@ pub(super) const WORDS: usize = 16;
 /// Tiles of eight rows, each block after block along K.
 ///
 /// # Shapes
-/// `codes` is `[N / 8, K / 8, 16]` words. Word 2r + p of a block belongs to row r of the tile and
+/// Codes are `[N / 8, K / 8, 16]` words. Word 2r + p of a block belongs to row r of the tile and
 /// holds four values, those at k = 2j + p for j = 0 … 3 in its nibble j, biased by 8 (1 … 15): a
 /// shift and a mask give sixteen-bit pairs (k, k + 1) of eight rows, which one multiply-add
-/// consumes. `scales` is `[N / 8, K / group, 8]` BF16.
+/// consumes. Scales follow, `[N / 8, K / group, 8]` BF16.
 #[derive(Debug)]
 pub(in crate::backend::cpu) struct Panel {
     pub(super) shape: Int4Shape,
-    pub(super) codes: Vec<u16>,
-    pub(super) scales: Vec<u16>,
+    elements: Piece,
+}
+
+/// A panel of an arena that is still being filled.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Placed {
+    shape: Int4Shape,
+    place: Place,
+}
+
+impl Placed {
+    /// The panel, in its finished arena.
+    pub(super) fn within(self, arena: &Arc<Arena>) -> Panel {
+        Panel { shape: self.shape, elements: self.place.within(arena) }
+    }
 }
 
 impl Panel {
-    /// Repacks weights. Takes as much memory as they have, and leaves them as they are.
-    pub(in crate::backend::cpu) fn new(packed: &Int4) -> Panel {
+    /// Elements of the panel of a matrix.
+    pub(super) fn len(shape: Int4Shape) -> usize {
+        code_words(shape) + shape.scale_count()
+    }
+
+    /// Repacks weights, and leaves them as they are.
+    ///
+    /// # Panics
+    /// When the arena was made for other weights.
+    pub(super) fn place(packed: &Int4, arena: &mut Arena) -> Placed {
         let shape = packed.shape;
         let blocks = shape.cols() / BLOCK;
         let groups = shape.groups_per_row();
-        let mut codes = vec![0u16; shape.rows() / ROWS * blocks * WORDS];
-        let mut scales = vec![0u16; shape.scale_count()];
+        let (place, elements) = arena.take(Panel::len(shape));
+        let (codes, scales) = elements.split_at_mut(code_words(shape));
         let tiles =
             codes.chunks_exact_mut(blocks * WORDS).zip(scales.chunks_exact_mut(groups * ROWS));
         for_each_part(tiles.collect(), 1, |tile, (codes, scales)| {
@@ -48,7 +71,15 @@ impl Panel {
                 }
             }
         });
-        Panel { shape, codes, scales }
+        Placed { shape, place }
+    }
+
+    /// A panel in an arena of its own.
+    #[cfg(test)]
+    pub(super) fn new(packed: &Int4) -> Panel {
+        let mut arena = Arena::for_pieces([Panel::len(packed.shape)].into_iter()).unwrap();
+        let placed = Panel::place(packed, &mut arena);
+        placed.within(&Arc::new(arena))
     }
 
     /// Tiles of eight rows.
@@ -58,13 +89,21 @@ impl Panel {
 
     /// Codes and scales of a tile.
     pub(super) fn tile(&self, tile: usize) -> Tile<'_> {
-        let words = self.shape.cols() / BLOCK * WORDS;
-        let scales = self.shape.groups_per_row() * ROWS;
-        Tile {
-            codes: &self.codes[tile * words..][..words],
-            scales: &self.scales[tile * scales..][..scales],
-        }
+        let words = self.tile_words();
+        let count = self.shape.groups_per_row() * ROWS;
+        let (codes, scales) = self.elements.split_at(code_words(self.shape));
+        Tile { codes: &codes[tile * words..][..words], scales: &scales[tile * count..][..count] }
     }
+
+    /// Words of one tile's codes.
+    pub(super) fn tile_words(&self) -> usize {
+        self.shape.cols() / BLOCK * WORDS
+    }
+}
+
+/// Words of all codes.
+fn code_words(shape: Int4Shape) -> usize {
+    shape.rows() / ROWS * (shape.cols() / BLOCK) * WORDS
 }
 
 /// Eight rows of a panel.

@@ -72,6 +72,8 @@ fn avx2<const R: usize, const T: usize>(
     let mask = _mm256_set1_epi16(15);
     let codes = w.map(|tile| tile.codes.as_ptr());
     let values = x.map(|row| row.values.as_ptr().cast::<i32>());
+    // The same place of the tiles that are read next.
+    let next = R * w[0].codes.len();
     let mut sums = [[_mm256_setzero_ps(); R]; T];
     for g in 0..groups {
         let mut whole = [[_mm256_setzero_si256(); R]; T];
@@ -81,6 +83,9 @@ fn avx2<const R: usize, const T: usize>(
         for block in g * blocks..(g + 1) * blocks {
             let mut words = [mask; R];
             for r in 0..R {
+                if T == 1 {
+                    _mm_prefetch::<_MM_HINT_T0>(codes[r].wrapping_add(next + block * WORDS).cast());
+                }
                 // SAFETY: `check` requires K / 8 blocks of 16 words in every tile.
                 words[r] = unsafe { _mm256_loadu_si256(codes[r].add(block * WORDS).cast()) };
             }
@@ -158,6 +163,8 @@ fn avx512<const T: usize>(
     let mask = _mm512_set1_epi16(15);
     let codes = w.map(|tile| tile.codes.as_ptr());
     let values = x.map(|row| row.values.as_ptr().cast::<i32>());
+    // The same place of the tiles that are read next.
+    let next = 2 * w[0].codes.len();
     let mut sums = [_mm512_setzero_ps(); T];
     for g in 0..groups {
         let mut whole = [_mm512_setzero_si512(); T];
@@ -165,6 +172,11 @@ fn avx512<const T: usize>(
             whole[t] = _mm512_set1_epi32(x[t].bias[g]);
         }
         for block in g * blocks..(g + 1) * blocks {
+            if T == 1 {
+                for codes in codes {
+                    _mm_prefetch::<_MM_HINT_T0>(codes.wrapping_add(next + block * WORDS).cast());
+                }
+            }
             // SAFETY: `check` requires K / 8 blocks of 16 words in both tiles.
             let low = unsafe { _mm256_loadu_si256(codes[0].add(block * WORDS).cast()) };
             // SAFETY: as above.
