@@ -1,6 +1,7 @@
 //! `fusion_equivalence`: a plan with merged operations gives the bits of the plan without.
 
 use super::loaded::{self, Loaded, prompt};
+use super::quant_artifact::projections;
 use crate::backend::{Fusion, LiveState};
 use crate::engine::{Engine, EngineOptions};
 use crate::harness::kind::{
@@ -8,6 +9,7 @@ use crate::harness::kind::{
 };
 use crate::harness::plan::{AxisValue, Matrix};
 use crate::harness::spec::NonEmpty;
+use crate::weights::{Prefill, Recipe};
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +17,8 @@ use std::sync::Arc;
 /// A model, the fusions, and the prompts over which they are compared with the plain plan.
 ///
 /// A prompt is one step (several rows); `decode_tokens` more follow one by one. Every logit and all
-/// live state must be equal bit for bit.
+/// live state must be equal bit for bit. With `packed_roles`, both plans read the same weights of four
+/// bits.
 #[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FusionEquivalence {
@@ -27,7 +30,14 @@ pub(super) struct FusionEquivalence {
     prompt_tokens: NonEmpty<usize>,
     decode_tokens: usize,
     seed: u64,
+    /// Roles in four bits; none without it. One trial each with their BF16 weights kept for prefill
+    /// and without.
+    #[serde(default)]
+    packed_roles: Vec<String>,
 }
+
+/// What may execute prefill beside packed weights.
+const PREFILL: [Prefill; 2] = [Prefill::Bf16, Prefill::Packed];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -58,10 +68,13 @@ impl GateKind for FusionEquivalence {
         if self.prompt_tokens.contains(&0) {
             return Err(Fault::at("prompt_tokens", "a prompt needs at least one token"));
         }
-        Ok(Matrix::new()
-            .axis("fusion", &self.fusions)
-            .axis("prompt_tokens", &self.prompt_tokens)
-            .unnamed())
+        projections(&self.packed_roles).map_err(|message| Fault::at("packed_roles", message))?;
+        let mut matrix =
+            Matrix::new().axis("fusion", &self.fusions).axis("prompt_tokens", &self.prompt_tokens);
+        if !self.packed_roles.is_empty() {
+            matrix = matrix.axis("prefill", &PREFILL.map(|prefill| prefill.to_string()));
+        }
+        Ok(matrix.unnamed())
     }
 
     fn run(&self, cell: &Cell, context: &RunContext) -> Outcome {
@@ -75,27 +88,13 @@ impl GateKind for FusionEquivalence {
 
 impl FusionEquivalence {
     fn trial(&self, cell: &Cell, context: &RunContext) -> Result<Outcome, String> {
-        let folder = context.path(&self.model);
-        let plain = loaded::load(&folder, cell, context)?;
         let name: String = cell.read("fusion")?;
         let fusions = match name.as_str() {
             "all" => Fusion::ALL.to_vec(),
             one => vec![one.parse::<Fusion>()?],
         };
-        let key = format!("fused {} {} {:?} {name}", folder.display(), cell.device, cell.policy);
-        let fused: Arc<Loaded> = context.cache.get_or_make(&key, || {
-            let weights = plain.checkpoint.load(plain.engine.descriptor());
-            let weights = weights.map_err(|e| e.to_string())?;
-            let options = EngineOptions {
-                fusions: fusions.clone(),
-                chunk_tokens: plain.engine.chunk_tokens(),
-                threads: Some(context.threads),
-                ..EngineOptions::with_policy(plain.engine.policy())
-            };
-            let engine = Engine::new(plain.engine.descriptor().clone(), &weights, &options);
-            let engine = engine.map_err(|e| e.to_string())?;
-            Ok::<Loaded, String>(Loaded { checkpoint: plain.checkpoint.clone(), engine })
-        })?;
+        let plain = self.load(&[], cell, context)?;
+        let fused = self.load(&fusions, cell, context)?;
         let merged = plain.engine.plan().ops.len() - fused.engine.plan().ops.len();
         if merged == 0 {
             return Err(format!("`{name}` merges no operation of this model"));
@@ -106,6 +105,51 @@ impl FusionEquivalence {
         let expected = execute(&plain, &ids, length)?;
         let found = execute(&fused, &ids, length)?;
         Ok(compare(&expected, &found).with("operations_merged", merged))
+    }
+
+    /// The model with these fusions, and the packed roles that the cell asks for.
+    fn load(
+        &self,
+        fusions: &[Fusion],
+        cell: &Cell,
+        context: &RunContext,
+    ) -> Result<Arc<Loaded>, String> {
+        let plain = loaded::load(&context.path(&self.model), cell, context)?;
+        let prefill = match self.packed_roles.is_empty() {
+            true => None,
+            false => {
+                let name: String = cell.read("prefill")?;
+                let found = PREFILL.into_iter().find(|p| p.to_string() == name);
+                Some(found.ok_or("the cell names no prefill")?)
+            }
+        };
+        if prefill.is_none() && fusions.is_empty() {
+            return Ok(plain);
+        }
+        let key = format!(
+            "fused {} {} {:?} {fusions:?} {prefill:?}",
+            self.model.display(),
+            cell.device,
+            cell.policy
+        );
+        context.cache.get_or_make(&key, || {
+            let descriptor = plain.engine.descriptor();
+            let mut weights = plain.checkpoint.load(descriptor).map_err(|e| e.to_string())?;
+            if let Some(prefill) = prefill {
+                let roles = projections(&self.packed_roles)?;
+                let recipe = Recipe { roles, group: None, prefill };
+                weights = weights.quantise(descriptor, &recipe).map_err(|e| e.to_string())?;
+            }
+            let options = EngineOptions {
+                fusions: fusions.to_vec(),
+                chunk_tokens: plain.engine.chunk_tokens(),
+                threads: Some(context.threads),
+                ..EngineOptions::with_policy(plain.engine.policy())
+            };
+            let engine = Engine::new(descriptor.clone(), &weights, &options);
+            let engine = engine.map_err(|e| e.to_string())?;
+            Ok::<Loaded, String>(Loaded { checkpoint: plain.checkpoint.clone(), engine })
+        })
     }
 }
 

@@ -9,6 +9,7 @@ use crate::harness::plan::Matrix;
 use crate::harness::spec::NonEmpty;
 use crate::weights::{Prefill, Recipe};
 use serde::Deserialize;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// Folders of packed weights.
@@ -55,12 +56,22 @@ impl GateKind for QuantArtifact {
 
 impl QuantArtifact {
     fn recipe(&self) -> Result<Recipe, String> {
-        let role = |name: &String| {
-            RoleName::parse(name)
-                .filter(|role| role.is_projection())
-                .ok_or_else(|| format!("`{name}` is no role that can be packed"))
-        };
-        let roles = self.roles.iter().map(role).collect::<Result<_, String>>()?;
+        let roles = projections(&self.roles)?;
         Ok(Recipe { roles, group: self.group_size, prefill: Prefill::Packed })
     }
+}
+
+/// Roles that can be packed, by name.
+///
+/// # Errors
+/// A sentence that names the first other.
+pub(in crate::harness::kinds) fn projections(
+    names: &[String],
+) -> Result<BTreeSet<RoleName>, String> {
+    let role = |name: &String| {
+        RoleName::parse(name)
+            .filter(|role| role.is_projection())
+            .ok_or_else(|| format!("`{name}` is no role that can be packed"))
+    };
+    names.iter().map(role).collect()
 }

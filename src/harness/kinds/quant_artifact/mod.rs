@@ -8,4 +8,4 @@ mod gate;
 #[cfg(test)]
 mod tests;
 
-pub(super) use gate::QuantArtifact;
+pub(super) use gate::{QuantArtifact, projections};
