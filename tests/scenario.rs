@@ -307,3 +307,58 @@ fn a_campaign_is_stopped_and_goes_on() {
     assert!(run.errors().unwrap_err().contains("at least 400 quads"));
     assert!(write_report(&done).unwrap().is_file());
 }
+
+/// `assay scenario run` of a file, as a process.
+fn scenario_run(file: &Path, args: &[&str]) -> (Option<i32>, String) {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_assay"))
+        .args(["scenario", "run"])
+        .arg(file)
+        .args(args)
+        .arg("--quiet")
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(text).unwrap())
+}
+
+#[test]
+fn the_exit_code_says_whether_the_decision_was_the_expected_one() {
+    let out = tempfile::tempdir().unwrap();
+    let results = out.path().join("results");
+    let root = env!("CARGO_MANIFEST_DIR");
+    // Arms that differ in more than they may: decided without a measurement.
+    let text = std::fs::read_to_string(Path::new(root).join("scenarios/cpu-decode.yaml")).unwrap();
+    let text = text
+        .replace(
+            "[reference-llama, chunk-consistency-llama, schedule-invariance-llama]",
+            "[descriptor-echo]",
+        )
+        .replace(
+            "synth: ../descriptors/smollm2-135m.json, seed: 7",
+            &format!("dir: {root}/tests/fixtures/llama"),
+        )
+        .replace("  llama-cpp: { command: [$LLAMA_PEER, $LLAMA_MODEL, $LLAMA_WEIGHTS_FROM] }\n", "")
+        .replace("differs_in: [numerical_policy]\n", "");
+    let path = out.path().join("tiny.yaml");
+    let expecting = |expectation: &str| {
+        let end = "expect_decision: { cpu: admit }\n";
+        assert!(text.contains(end));
+        std::fs::write(&path, text.replace(end, expectation)).unwrap();
+        scenario_run(&path, &["--out", results.to_str().unwrap()])
+    };
+    for (expectation, code) in [
+        ("", 4),
+        ("expect_decision: { cpu: invalid }\n", 0),
+        ("expect_decision: { cpu: admit }\n", 4),
+    ] {
+        let (found, text) = expecting(expectation);
+        assert_eq!(found, Some(code), "{expectation:?}\n{text}");
+        assert!(text.contains("differ in numerical_policy"), "{text}");
+    }
+    let out = ["--out", results.to_str().unwrap()];
+    let (code, text) = scenario_run(&path, &[&out[..], &["--set", "measure.quad=[20]"]].concat());
+    assert_eq!(code, Some(64), "{text}");
+    let (code, text) = scenario_run(&path, &["--out", "/proc/assay"]);
+    assert_eq!(code, Some(74), "{text}");
+}

@@ -245,7 +245,7 @@ fn established(
         let names: Vec<&str> = unknown.iter().map(|g| g.as_str()).collect();
         console.note(&format!("running the gates it rests on first: {}", names.join(", ")));
         // The product of this command is the decision; what the gates print is a diagnostic.
-        Command::new(std::env::current_exe()?)
+        let status = Command::new(std::env::current_exe()?)
             .args(["gates", "run"])
             .args(&names)
             .arg("--out")
@@ -253,6 +253,10 @@ fn established(
             .stdout(Stdio::null())
             .status()
             .or_exit_with(Exit::Io, || "cannot run the gates".to_owned())?;
+        if status.code() == Some(i32::from(Exit::Io.code())) {
+            let message = format!("the gates cannot be recorded in {}", results.display());
+            return Err(Failure::new(Exit::Io, message));
+        }
     }
     gates
         .iter()

@@ -10,7 +10,7 @@ use std::path::Path;
 const AROUND: usize = 8;
 
 /// Writes the folder: `difference.json` (where), `around.json` (both arrays around the element, the
-/// row before and after as well), `prompts.json` (the prompt, cut behind the token), `manifests.json`
+/// row before and after as well), `prompts.json` (the prompt, cut behind the token's step), `manifests.json`
 /// (both, and every field that differs) and `reproduce.sh` (one command).
 ///
 /// # Errors
@@ -56,11 +56,16 @@ fn around(left: &Capture, right: &Capture, found: &FirstDifference) -> Value {
             "rows": rows })
 }
 
-/// The prompt up to the token of the difference: rows depend on nothing behind them.
+/// The prompt up to the end of the step that ran the token of the difference: nothing behind it takes
+/// part, and a shorter step would be another execution case.
 fn prompts(info: &CaptureInfo, found: &FirstDifference) -> Value {
     let mut prompts = Map::new();
     if let Some(prompt) = info.prompts.iter().find(|p| p.name == found.prompt) {
-        let end = (found.position + 1).min(prompt.token_ids.len());
+        let end_of_step = prompt.cases.iter().find_map(|run| {
+            let step = found.position.checked_sub(run.position)? / run.step_tokens.max(1);
+            (step < run.steps).then(|| run.position + (step + 1) * run.step_tokens)
+        });
+        let end = end_of_step.unwrap_or(found.position + 1).min(prompt.token_ids.len());
         prompts.insert(found.prompt.clone(), json!(prompt.token_ids[..end]));
     }
     prompts.into()
@@ -91,14 +96,25 @@ fn script(sides: [&Capture; 2], found: &FirstDifference) -> String {
         name.filter(|n| n.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'))
             .map_or(String::new(), |n| format!(" --policy {n}"))
     };
+    let device = |manifest: Option<&Manifest>| {
+        let fields = manifest.map(|m| m.block(BlockName::Deployment).fields.to_json());
+        match fields.as_ref().and_then(|f| f["devices"].get(0)) {
+            Some(device) if device["kind"] == "cpu" => " --device cpu".to_owned(),
+            Some(device) if device["kind"] == "cuda" => {
+                format!(" --device cuda:{}", device["ordinal"].as_u64().unwrap_or(0))
+            }
+            _ => String::new(),
+        }
+    };
     let chunk = |info: Option<&CaptureInfo>| {
         info.map_or(String::new(), |i| format!(" --chunk {}", i.chunk_tokens))
     };
     let record = |side: &str, capture: &Capture| {
         format!(
             "\"${{ASSAY_{}:-assay}}\" capture record --model \"$model\" --prompts prompts.json \\\n    \
-             --all-positions --tap all{}{} --out {side}.safetensors\n",
+             --all-positions --tap all{}{}{} --out {side}.safetensors\n",
             side.to_uppercase(),
+            device(capture.manifest.as_ref()),
             policy(capture.manifest.as_ref()),
             chunk(capture.info.as_ref())
         )

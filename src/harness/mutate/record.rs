@@ -86,6 +86,11 @@ impl Survey {
         self.mutations.iter().filter(|m| m.killed_by.is_some()).count() as u64
     }
 
+    /// Switches of the build that were not tried: others were asked for, or the survey was cut off.
+    pub fn untried(&self) -> u64 {
+        self.run.switches.saturating_sub(self.mutations.len() as u64)
+    }
+
     /// Defects that no gate noticed.
     pub fn survivors(&self) -> impl Iterator<Item = &Mutation> {
         self.mutations.iter().filter(|m| m.killed_by.is_none())

@@ -9,7 +9,10 @@ use crate::harness::mutate::{Mutation, Survey};
 pub fn render_survey(survey: &Survey) -> String {
     let run = &survey.run;
     let (killed, of) = (survey.killed(), survey.mutations.len() as u64);
-    let heading = format!("{} of {} killed", killed, format::plural(of, "planted defect"));
+    let heading = match survey.untried() {
+        0 => format!("{killed} of {} killed", format::plural(of, "planted defect")),
+        untried => format!("{killed} of {of} tried defects killed, {untried} not tried"),
+    };
     let body: Node =
         [verdict(survey), survivors(survey), regions(survey), defects(survey), environment(survey)]
             .into_iter()
@@ -24,7 +27,7 @@ pub fn render_survey(survey: &Survey) -> String {
 
 fn verdict(survey: &Survey) -> Node {
     let (killed, of) = (survey.killed(), survey.mutations.len() as u64);
-    let class = if killed == of { "pass" } else { "measured" };
+    let class = if killed == of && survey.untried() == 0 { "pass" } else { "measured" };
     let share = if of == 0 { "none".into() } else { format::percent(killed as f64 / of as f64) };
     let run = &survey.run;
     element("section")
@@ -40,6 +43,13 @@ fn verdict(survey: &Survey) -> Node {
             format::plural(run.gates, "gate"),
             format::duration(run.baseline_ms)
         )))
+        .with_all((survey.untried() > 0).then(|| {
+            element("p").with(format!(
+                "{} of the {} switches of this build were not tried: nothing is known of them.",
+                survey.untried(),
+                survey.run.switches
+            ))
+        }))
         .into()
 }
 
@@ -140,5 +150,17 @@ mod tests {
         assert!(page.contains("survived"));
         assert!(!page.contains("</script><b>"), "markup of a message is escaped");
         assert_eq!(page, render_survey(&made_up(&["rope_base"])));
+        assert!(!page.contains("not tried"));
+    }
+
+    #[test]
+    fn a_survey_that_was_cut_off_says_so_at_its_head() {
+        let mut survey = made_up(&["rope_base"]);
+        let all = survey.mutations.len();
+        survey.mutations.truncate(all - 7);
+        let page = render_survey(&survey);
+        let heading = format!("{} of {} tried defects killed, 7 not tried", all - 8, all - 7);
+        assert!(page.contains(&heading), "{heading}");
+        assert!(page.contains("nothing is known of them"));
     }
 }

@@ -93,7 +93,7 @@ impl Soak {
                 }
             }
         }
-        let counts = traffic.finish();
+        seen.counts = traffic.finish();
         seen.left_bytes = engine.sequence_bytes();
         seen.resident_bytes = before.zip(resident_bytes());
         let limits = Limits {
@@ -105,23 +105,13 @@ impl Soak {
             Outcome::pass(format!(
                 "{} requests: memory came back, {} answers to one request bitwise equal and \
                  equally fast",
-                counts.requests,
+                seen.counts.requests,
                 seen.answers.len()
             ))
         } else {
             Outcome::fail(problems.join("; "))
         };
-        Ok(seen
-            .evidence(outcome)
-            .with("duration_ms", time)
-            .with("seed", self.seed)
-            .with("requests", counts.requests)
-            .with("tokens", counts.tokens)
-            .with("cancelled", counts.cancelled)
-            .with("forks", counts.forks)
-            .with("refused", counts.refused)
-            .with("recomputed", counts.recomputed)
-            .with("most_sequence_bytes", counts.most_bytes))
+        Ok(seen.evidence(outcome).with("duration_ms", time).with("seed", self.seed))
     }
 
     /// An engine of this trial's own: what others keep would be counted with it.

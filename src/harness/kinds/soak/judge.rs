@@ -1,10 +1,13 @@
 //! What a soak left behind, against what the gate allows.
 
+use super::requests::Counts;
 use crate::harness::kind::Outcome;
 
 /// What was seen.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
+    /// What the traffic did.
+    pub(super) counts: Counts,
     /// Answers to the same request, in order: digests of its logits.
     pub(super) answers: Vec<String>,
     /// How long each took, in milliseconds.
@@ -39,6 +42,16 @@ impl Seen {
     /// Everything that does not hold.
     pub(super) fn problems(&self, limits: Limits) -> Vec<String> {
         let mut found = Vec::new();
+        let Counts { cancelled, forks, refused, recomputed, .. } = self.counts;
+        let kinds = [
+            ("cancellation", cancelled),
+            ("fork", forks),
+            ("refusal", refused),
+            ("recomputation", recomputed),
+        ];
+        for (kind, _) in kinds.iter().filter(|(_, count)| *count == 0) {
+            found.push(format!("the traffic held no {kind}: nothing is known of one"));
+        }
         if self.answers.len() < LEAST_ANSWERS {
             found.push(format!(
                 "only {} answers came in that time, {LEAST_ANSWERS} are needed",
@@ -77,6 +90,13 @@ impl Seen {
     /// The numbers as evidence.
     pub(super) fn evidence(&self, outcome: Outcome) -> Outcome {
         let outcome = outcome
+            .with("requests", self.counts.requests)
+            .with("tokens", self.counts.tokens)
+            .with("cancelled", self.counts.cancelled)
+            .with("forks", self.counts.forks)
+            .with("refused", self.counts.refused)
+            .with("recomputed", self.counts.recomputed)
+            .with("most_sequence_bytes", self.counts.most_bytes)
             .with("answers", self.answers.len())
             .with("answer_digest", self.answers.first().cloned().unwrap_or_default())
             .with("left_bytes", self.left_bytes)

@@ -1,6 +1,7 @@
 //! The shipped gates hold on a short soak; each thing a soak may leave behind is found.
 
 use super::judge::{Limits, Seen};
+use super::requests::Counts;
 use crate::harness::testing::{gate, problems, root};
 
 const FILE: &str = include_str!("../../../../gates/soak-llama.yaml");
@@ -34,6 +35,7 @@ fn thresholds_that_say_nothing_are_refused() {
 
 fn seen() -> Seen {
     Seen {
+        counts: Counts { cancelled: 1, forks: 1, refused: 1, recomputed: 1, ..Counts::default() },
         answers: vec!["a".into(); 12],
         latencies_ms: vec![1.0, 9.0, 1.2, 1.1, 1.0, 1.0, 1.3, 5.0, 1.1, 1.0, 1.2, 7.0],
         left_bytes: 0,
@@ -50,6 +52,12 @@ fn every_leftover_is_a_failure() {
         seen.problems(limits).join("; ")
     };
     assert_eq!(problems(|_| ()), "", "single slow answers are other load");
+    let idle = problems(|s| (s.counts.forks, s.counts.refused) = (0, 0));
+    assert_eq!(
+        idle,
+        "the traffic held no fork: nothing is known of one; \
+         the traffic held no refusal: nothing is known of one"
+    );
     let few = problems(|s| s.answers.truncate(8));
     assert!(few.contains("only 8 answers came in that time, 9 are needed"), "{few}");
     let slower = problems(|s| s.latencies_ms[8..].iter_mut().for_each(|l| *l *= 2.0));
