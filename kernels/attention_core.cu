@@ -2,18 +2,22 @@
 //
 // Purpose:    region `attention_core`: `attention_rows` for several rows of a sequence, `attention_split` for
 //             one row a sequence with the blocks of its past spread over the device (`deep`: all of a block's keys
-//             and values asked for at once, for steps with fewer blocks than the device has room for),
-//             `attention_serial` for FP32 caches and head sizes that the matrix units do not take. All of them
+//             and values asked for at once, for steps with fewer blocks than the device has room for; `fast`:
+//             such steps in blocks of 64 keys),
+//             `attention_serial` for FP32 caches and head sizes that the matrix units do not take,
+//             `attention_rows_fast` for several rows under `fast` where there are warpgroups. All of them
 //             gate their output where they are given a gate (region `attention_output_gate`, the same roundings).
 // Grid:       attention_rows: x = groups of 64 (row, head) items, y = kv heads, z = spans; attention_split:
-//             x = blocks of keys, y = kv heads, z = spans; attention_serial: x = heads, y = rows.
+//             x = blocks of keys, y = kv heads, z = spans; attention_serial: x = heads, y = rows;
+//             attention_rows_fast: x = kv heads, y = groups of 128 items, z = spans.
 // Shapes:     q and out [rows][ld]; a page holds [kv_head][256][head_dim] of keys, then of values, per layer.
 // Accumulator: FP32 of the matrix instruction (mma.sync); queries are its M side, keys and values its N side.
 // Order:      a score is one chain over ascending 16s of head_dim, times the scale. In a block: the exact
 //             maximum m; probabilities exp(score − m), rounded to BF16 for the product with values, one chain
 //             over ascending 16s of keys; their sum l unrounded: keys (k / 16) mod 4 = s form part s, ascending
 //             in each of four lanes, lanes by exchange 1, 2, parts (0 + 1) + (2 + 3). Blocks merge in ascending
-//             order by one formula (`merge`).
+//             order by one formula (`merge`). attention_rows_fast: one running maximum over ascending tiles of keys,
+//             exponentials by the special-function unit; the same bits from run to run, not of another cut.
 // Invariance: would break if a block were cut, if blocks merged in order of arrival, or if the two kernels
 //             summed a block in different orders; keys after a row's own position count as exactly nothing.
 // Reference:  backend/cpu/attention_core.rs (the same blocks and merge, another order inside a block), FP64.
@@ -66,9 +70,9 @@ template <int PIECES> DEVICE u32 piece_of(u32 row, u32 piece) {
     return (row * PIECES + (piece ^ (row & MASK))) * 16;
 }
 
-// One block of keys for MT × 16 items; warp (mi, part): items 16·mi …, of every 64 keys the 16-key
-// slices part·4/PARTS …, of the output the columns part·D/PARTS ….
-template <int D, int MT, int PARTS, int STAGES> struct AttentionTile {
+// One block of 64·CHUNKS keys for MT × 16 items; warp (mi, part): items 16·mi …, of every 64 keys the
+// 16-key slices part·4/PARTS …, of the output the columns part·D/PARTS ….
+template <int D, int MT, int PARTS, int STAGES, int CHUNKS = 4> struct AttentionTile {
     static constexpr int THREADS = 32 * MT * PARTS, PIECES = D / 8, SLICES = 4 / PARTS, COLUMNS = D / PARTS;
     static constexpr int NT = COLUMNS / 8, STEPS = D / 16;
     static constexpr u32 Q_BYTES = MT * 16 * D * 2, STAGE_BYTES = 64 * D * 2, P_BYTES = MT * 16 * 256 * 2;
@@ -88,10 +92,10 @@ template <int D, int MT, int PARTS, int STAGES> struct AttentionTile {
         mi = warp % MT, part = warp / MT, g = lane >> 2, t = lane & 3;
     }
 
-    // Keys (chunk < 4) or values of 64 positions; positions from `end` on are zeros.
+    // Keys (chunk < CHUNKS) or values of 64 positions; positions from `end` on are zeros.
     DEVICE void fetch(u32 slot, const u8 *keys, u64 values_offset, u32 chunk, u32 block_start, u32 end) {
-        const u8 *base = keys + (chunk < 4 ? 0 : values_offset);
-        u32 first = (chunk & 3) * 64;
+        const u8 *base = keys + (chunk < CHUNKS ? 0 : values_offset);
+        u32 first = chunk % CHUNKS * 64;
         for (u32 e = threadIdx.x; e < 64 * PIECES; e += THREADS) {
             u32 row = e / PIECES, piece = e % PIECES;
             copy_async(ring + slot * STAGE_BYTES + piece_of<PIECES>(row, piece),
@@ -108,10 +112,10 @@ template <int D, int MT, int PARTS, int STAGES> struct AttentionTile {
             fetch(s, keys, values_offset, s, block_start, end);
             copy_async_commit();
         }
-        float score[4][SLICES][2][4];
+        float score[CHUNKS][SLICES][2][4];
         float top[2] = {__uint_as_float(0xff800000u), __uint_as_float(0xff800000u)};
 #pragma unroll
-        for (int chunk = 0; chunk < 4; ++chunk) {
+        for (int chunk = 0; chunk < CHUNKS; ++chunk) {
             next_stage(chunk, keys, values_offset, block_start, end);
             u32 tile = ring + (chunk % STAGES) * STAGE_BYTES;
 #pragma unroll
@@ -164,7 +168,7 @@ template <int D, int MT, int PARTS, int STAGES> struct AttentionTile {
         for (int s = 0; s < SLICES; ++s) {
             float sum[2] = {0.0f, 0.0f};
 #pragma unroll
-            for (int chunk = 0; chunk < 4; ++chunk)
+            for (int chunk = 0; chunk < CHUNKS; ++chunk)
 #pragma unroll
                 for (int h = 0; h < 2; ++h) {
                     float *x = score[chunk][s][h];
@@ -193,13 +197,13 @@ template <int D, int MT, int PARTS, int STAGES> struct AttentionTile {
 #pragma unroll
             for (int i = 0; i < 4; ++i) acc[n][i] = 0.0f;
 #pragma unroll 1
-        for (int chunk = 4; chunk < 8; ++chunk) {
+        for (int chunk = CHUNKS; chunk < 2 * CHUNKS; ++chunk) {
             next_stage(chunk, keys, values_offset, block_start, end);
             u32 tile = ring + (chunk % STAGES) * STAGE_BYTES;
 #pragma unroll
             for (int k = 0; k < 4; ++k) {
                 u32 a[4];
-                load_matrices(a, p_tile + piece_of<32>(mi * 16 + (lane & 15), ((chunk - 4) * 4 + k) * 2 + (lane >> 4)));
+                load_matrices(a, p_tile + piece_of<32>(mi * 16 + (lane & 15), ((chunk - CHUNKS) * 4 + k) * 2 + (lane >> 4)));
                 u32 row = k * 16 + (lane & 15);
 #pragma unroll
                 for (int n = 0; n < NT; n += 2) {
@@ -225,7 +229,7 @@ template <int D, int MT, int PARTS, int STAGES> struct AttentionTile {
         copy_async_wait<STAGES - 2>();
         __syncthreads();
         int next = chunk + STAGES - 1;
-        if (next < 8) fetch(next % STAGES, keys, values_offset, next, block_start, end);
+        if (next < 2 * CHUNKS) fetch(next % STAGES, keys, values_offset, next, block_start, end);
         copy_async_commit();
     }
 };
@@ -301,22 +305,24 @@ constexpr u32 MERGED = 64;
 
 // One row: block b of its past into `partial`, [span][head][blocks][D] and behind all of them (m, l)
 // [span][head][blocks]; the block that arrives last merges all of them, in ascending order.
-template <int D, int STAGES>
+template <int D, int STAGES, int CHUNKS = 4>
 DEVICE void attention_split(const Step &step, const u16 *q, u32 ldq, u16 *out, u32 ldo, const Cache &cache,
                             const Gate<u16> &gate, float *partial, u32 blocks_max, u32 *arrived) {
     constexpr int MT = 1, PARTS = D % 32 == 0 ? 4 : 2;
-    using Tile = AttentionTile<D, MT, PARTS, STAGES>;
+    using Tile = AttentionTile<D, MT, PARTS, STAGES, CHUNKS>;
+    constexpr u32 KEYS = 64 * CHUNKS;
     static_assert(STAGES * Tile::STAGE_BYTES + Tile::P_BYTES >= 16 * MERGED * 3 * 4, "scales of 16 heads fit");
     extern __shared__ __align__(128) u8 memory[];
     __shared__ u32 ticket;
     begin_kernel();
     u32 b = blockIdx.x, kv_head = blockIdx.y, which = blockIdx.z;
     SpanInfo span = step.spans[which];
-    u32 row = span.first_row, end = span.position + 1, blocks = (end + 255) / 256;
+    u32 row = span.first_row, end = span.position + 1, blocks = (end + KEYS - 1) / KEYS;
     if (span.rows != 1 || b >= blocks) return;
     Tile tile(memory);
     u64 kv_bytes = (u64)256 * D * 2, values_offset = kv_bytes * cache.kv_heads;
-    const u8 *keys = (const u8 *)(step.pages[span.pages + b] + cache.slot + kv_head * kv_bytes);
+    const u8 *keys = (const u8 *)(step.pages[span.pages + b * KEYS / 256] + cache.slot + kv_head * kv_bytes) +
+                     (u64)(b * KEYS % 256) * D * 2;
     u32 heads = cache.kv_heads * cache.group;
     float2 *stats = (float2 *)(partial + (u64)gridDim.z * heads * blocks_max * D);
     // More query heads than rows of a tile take turns.
@@ -330,7 +336,7 @@ DEVICE void attention_split(const Step &step, const u16 *q, u32 ldq, u16 *out, u
         copy_async_commit();
         float acc[Tile::NT][4], m[2], l[2];
         u32 limit[2] = {end, end};
-        tile.block(keys, values_offset, b * 256, end, limit, cache.scale, acc, m, l);
+        tile.block(keys, values_offset, b * KEYS, end, limit, cache.scale, acc, m, l);
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
             u32 item = first + tile.g + 8 * r;
@@ -472,6 +478,17 @@ ATTENTION_SPLIT_DEEP(64, 9)
 ATTENTION_SPLIT_DEEP(128, 9)
 ATTENTION_SPLIT_DEEP(256, 6)
 
+// Blocks of 64 keys, for short contexts under `fast`.
+#define ATTENTION_SPLIT_FAST(D)                                                                               \
+    extern "C" __global__ void __launch_bounds__(128) attention_split_fast_d##D(                              \
+        Step step, const u16 *q, u32 ldq, u16 *out, u32 ldo, Cache cache, const u16 *gate, u32 ldg, u32 gate_stride, \
+        float *partial, u32 blocks_max, u32 *arrived) {                                                       \
+        attention_split<D, 3, 1>(step, q, ldq, out, ldo, cache, {gate, ldg, gate_stride}, partial, blocks_max, arrived); \
+    }
+ATTENTION_SPLIT_FAST(64)
+ATTENTION_SPLIT_FAST(128)
+ATTENTION_SPLIT_FAST(256)
+
 // ---- any head size, any cache: one warp a (row, head) --------------------------------------------
 
 // Order: a score is Σ over d ascending in one chain; a block's sum adds lane k mod 32 ascending, lanes by
@@ -536,3 +553,222 @@ DEVICE void attention_serial(const Step &step, const T *q, u32 ldq, T *out, u32 
     }
 ATTENTION_SERIAL(bf16, u16)
 ATTENTION_SERIAL(f32, float)
+
+// ---- several rows under `fast`, on warpgroups ------------------------------------------------------
+
+#if HAS_WGMMA
+
+// A tile of 128-byte rows whose rows are the k of a product: 64 columns of N a box, boxes `leading` bytes apart.
+DEVICE u64 transposed_operand(u32 address, u32 leading) {
+    return ((u64)1 << 62) | ((u64)(1024 >> 4) << 32) | ((u64)(leading >> 4) << 16) | ((address & 0x3ffff) >> 4);
+}
+
+// The barrier counts this thread once its copies so far have landed.
+DEVICE void copy_async_arrive(u32 barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
+DEVICE float exp2_quick(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// 128 items (row, head in group) of a span and kv head against all their keys, BN at a time: one running
+// maximum, probabilities BF16 for the product with values. Two warpgroups multiply, 64 items each; a third
+// brings keys and values, a stage ahead. Tiles are boxes of 64 dimensions: rows of 128 bytes, swizzled.
+template <int D, int BN> struct WideTile {
+    static constexpr int BOXES = D / 64, STAGES = 2;
+    static constexpr u32 Q_BYTES = 128 * D * 2, TILE_BYTES = BN * D * 2, BYTES = Q_BYTES + 2 * STAGES * TILE_BYTES + 1024;
+};
+
+template <int D, int BN>
+DEVICE void attention_rows_fast(const Step &step, const u16 *q, u32 ldq, u16 *out, u32 ldo, const Cache &cache,
+                                const Gate<u16> &gate) {
+    using Tile = WideTile<D, BN>;
+    constexpr int STAGES = Tile::STAGES, SS = BN / 2, OS = D / 2;
+    extern __shared__ __align__(1024) u8 memory[];
+    __shared__ alignas(8) u64 barriers[4 * STAGES];
+    begin_kernel();
+    SpanInfo span = step.spans[blockIdx.z];
+    u32 items = span.rows * cache.group, kv_head = blockIdx.x;
+    // Rows with the most keys first.
+    u32 first = (gridDim.y - 1 - blockIdx.y) * 128;
+    if (span.rows < 2 || first >= items) return;
+    u32 base = (shared_address(memory) + 1023) & ~1023u, ring = base + Tile::Q_BYTES;
+    u32 full_k = shared_address(barriers), full_v = full_k + 8 * STAGES, empty_k = full_v + 8 * STAGES,
+        empty_v = empty_k + 8 * STAGES;
+    if (threadIdx.x == 0) {
+        for (u32 s = 0; s < STAGES; ++s) {
+            mbarrier_init(full_k + 8 * s, 128);
+            mbarrier_init(full_v + 8 * s, 128);
+            mbarrier_init(empty_k + 8 * s, 8);
+            mbarrier_init(empty_v + 8 * s, 8);
+        }
+        fence_barrier_init();
+    }
+    __syncthreads();
+    u32 last = min(first + 128, items) - 1, end = span.position + last / cache.group + 1;
+    u32 tiles = (end + BN - 1) / BN;
+
+    if (threadIdx.x >= 256) {
+        give_registers<40>();
+        u32 tid = threadIdx.x - 256;
+        u64 kv_bytes = (u64)256 * D * 2, values = kv_bytes * cache.kv_heads, head = cache.slot + kv_head * kv_bytes;
+        constexpr u32 PIECES = D / 8, ROWS = 128 / PIECES;
+        u32 piece = tid % PIECES, row = tid / PIECES;
+        u32 place = (piece >> 3) * BN * 128;
+        for (u32 j = 0; j < tiles; ++j) {
+            u32 slot = j % STAGES, parity = (j / STAGES - 1) & 1, key = j * BN;
+            const u8 *from = (const u8 *)(step.pages[span.pages + key / 256] + head) + (u64)(key % 256) * D * 2 + tid * 16;
+#pragma unroll
+            for (u32 which = 0; which < 2; ++which) {
+                if (j >= STAGES) mbarrier_wait((which ? empty_v : empty_k) + 8 * slot, parity);
+                u32 to = ring + (2 * slot + which) * Tile::TILE_BYTES + place;
+#pragma unroll 4
+                for (u32 i = 0; i < BN; i += ROWS)
+                    copy_async(to + piece_of<8>(row + i, piece & 7), from + i * D * 2, key + row + i < end);
+                copy_async_arrive((which ? full_v : full_k) + 8 * slot);
+                from += values;
+            }
+        }
+        copy_async_wait<0>();
+        return;
+    }
+    take_registers<232>();
+    u32 tid = threadIdx.x & 127, wide = threadIdx.x >> 7, lane = tid & 31, warp = tid >> 5, g = lane >> 2, t = lane & 3;
+    // A warpgroup brings its own queries.
+    for (u32 e = tid; e < 64 * (D / 8); e += 128) {
+        u32 i = e / (D / 8), piece = e % (D / 8), item = min(first + wide * 64 + i, items - 1);
+        const u16 *row = q + (u64)(span.first_row + item / cache.group) * ldq + (kv_head * cache.group + item % cache.group) * D;
+        copy_async(base + (piece >> 3) * 128 * 128 + piece_of<8>(wide * 64 + i, piece & 7), row + piece * 8, true);
+    }
+    copy_async_commit();
+    copy_async_wait<0>();
+    fence_async_proxy();
+    named_barrier(1 + wide, 128);
+
+    u32 item[2], limit[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        item[r] = first + wide * 64 + warp * 16 + g + 8 * r;
+        limit[r] = span.position + min(item[r], items - 1) / cache.group + 1;
+    }
+    u32 visible = span.position + min(first + wide * 64, items - 1) / cache.group + 1;
+    float s[SS], o[OS], m[2], l[2] = {0.0f, 0.0f};
+    u32 p[BN / 16][4];
+    float scale = cache.scale * 1.44269504088896340736f;
+    m[0] = m[1] = __uint_as_float(0xff800000u);
+
+    auto scores = [&](u32 j) {
+        u32 slot = j % STAGES, tile = ring + 2 * slot * Tile::TILE_BYTES;
+        mbarrier_wait(full_k + 8 * slot, j / STAGES & 1);
+        fence_async_proxy();
+        wgmma_fence();
+#pragma unroll
+        for (int kk = 0; kk < D / 16; ++kk)
+            Wgmma<BN>::run(s, swizzled_operand(base + (kk >> 2) * 128 * 128 + wide * 64 * 128 + (kk & 3) * 32),
+                           swizzled_operand(tile + (kk >> 2) * BN * 128 + (kk & 3) * 32), kk > 0);
+        wgmma_commit();
+    };
+    auto product = [&](u32 j) {
+        u32 slot = j % STAGES, tile = ring + (2 * slot + 1) * Tile::TILE_BYTES;
+        mbarrier_wait(full_v + 8 * slot, j / STAGES & 1);
+        fence_async_proxy();
+        wgmma_fence();
+#pragma unroll
+        for (int kk = 0; kk < BN / 16; ++kk)
+            Wgmma<D>::run_transposed(o, p[kk], transposed_operand(tile + kk * 16 * 128, BN * 128), 1);
+        wgmma_commit();
+    };
+    auto release = [&](u32 barrier) {
+        __syncwarp();
+        if (lane == 0) mbarrier_arrive(barrier);
+    };
+    // Probabilities of tile j in place, relative to the new maximum; gives what older sums are scaled by.
+    auto softmax = [&](u32 j, float (&older)[2]) {
+        if ((j + 1) * BN > visible)
+#pragma unroll
+            for (int n = 0; n < SS; ++n)
+                if (j * BN + (n >> 2) * 8 + 2 * t + (n & 1) >= limit[n >> 1 & 1]) s[n] = __uint_as_float(0xff800000u);
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            float top = m[r];
+#pragma unroll
+            for (int n = 0; n < SS; n += 4) top = fmaxf(top, fmaxf(s[n + 2 * r], s[n + 2 * r + 1]));
+            top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
+            top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
+            older[r] = exp2_quick((m[r] - top) * scale);
+            m[r] = top;
+            float shift = -top * scale, sum[2] = {0.0f, 0.0f};
+#pragma unroll
+            for (int n = 0; n < SS; n += 4)
+#pragma unroll
+                for (int i = 0; i < 2; ++i) {
+                    float x = exp2_quick(__fmaf_rn(s[n + 2 * r + i], scale, shift));
+                    s[n + 2 * r + i] = x;
+                    sum[i] += x;
+                }
+            l[r] = __fmaf_rn(l[r], older[r], sum[0] + sum[1]);
+        }
+    };
+    auto pack = [&]() {
+#pragma unroll
+        for (int kk = 0; kk < BN / 16; ++kk)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) p[kk][i] = f32x2_to_bf16x2(s[8 * kk + 2 * i], s[8 * kk + 2 * i + 1]);
+    };
+
+    float older[2];
+#pragma unroll
+    for (int i = 0; i < OS; ++i) o[i] = 0.0f;
+    scores(0);
+    wgmma_wait<0>();
+    pin_registers(s);
+    release(empty_k);
+    softmax(0, older);
+    pack();
+#pragma unroll 1
+    for (u32 j = 1; j < tiles; ++j) {
+        scores(j);
+        product(j - 1);
+        wgmma_wait<1>();
+        pin_registers(s);
+        release(empty_k + 8 * (j % STAGES));
+        softmax(j, older);
+        wgmma_wait<0>();
+        pin_registers(o);
+        release(empty_v + 8 * ((j - 1) % STAGES));
+#pragma unroll
+        for (int i = 0; i < OS; ++i) o[i] *= older[i >> 1 & 1];
+        pack();
+    }
+    product(tiles - 1);
+    wgmma_wait<0>();
+    pin_registers(o);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        l[r] += __shfl_xor_sync(~0u, l[r], 1);
+        l[r] += __shfl_xor_sync(~0u, l[r], 2);
+        if (item[r] >= items) continue;
+        u32 row = span.first_row + item[r] / cache.group, head = kv_head * cache.group + item[r] % cache.group;
+        u16 *to = out + (u64)row * ldo + head * D;
+        float inverse = 1.0f / l[r];
+#pragma unroll
+        for (int n = 0; n < D / 8; ++n) {
+            u32 d = 8 * n + 2 * t;
+            *(u32 *)(to + d) = output_pair(o[4 * n + 2 * r] * inverse, o[4 * n + 2 * r + 1] * inverse, gate, row, head, d);
+        }
+    }
+}
+
+#define ATTENTION_ROWS_FAST(D, BN)                                                                            \
+    extern "C" __global__ void __launch_bounds__(384, 1) attention_rows_fast_d##D(                            \
+        Step step, const u16 *q, u32 ldq, u16 *out, u32 ldo, Cache cache, const u16 *gate, u32 ldg, u32 gate_stride) { \
+        attention_rows_fast<D, BN>(step, q, ldq, out, ldo, cache, {gate, ldg, gate_stride});                  \
+    }
+ATTENTION_ROWS_FAST(64, 128)
+ATTENTION_ROWS_FAST(128, 128)
+ATTENTION_ROWS_FAST(256, 64)
+
+#endif

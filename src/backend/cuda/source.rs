@@ -23,9 +23,10 @@ const fn source(name: &'static str, text: &'static str) -> KernelSource {
     KernelSource { name, text, composed: OnceLock::new(), digest: OnceLock::new() }
 }
 
-static SOURCES: [KernelSource; 13] = [
+static SOURCES: [KernelSource; 14] = [
     source("attention_core", include_str!("../../../kernels/attention_core.cu")),
     source("elementwise", include_str!("../../../kernels/elementwise.cu")),
+    source("gdn_chunk", include_str!("../../../kernels/gdn_chunk.cu")),
     source("gdn_core", include_str!("../../../kernels/gdn_core.cu")),
     source("gdn_gated_norm", include_str!("../../../kernels/gdn_gated_norm.cu")),
     source("gdn_inputs", include_str!("../../../kernels/gdn_inputs.cu")),

@@ -2,10 +2,11 @@
 
 use super::activations::View;
 use super::exec::{Executor, Shape, pointer};
-use super::launcher::grid;
+use super::launcher::{Launcher, grid};
+use crate::backend::cpu::BLOCK_TOKENS;
 use crate::backend::cuda::CudaError;
 use crate::backend::cuda::launch::{Argument, Launch};
-use crate::backend::{Op, OpKind, Region};
+use crate::backend::{CacheSpec, Op, OpKind, Region};
 use crate::descriptor::{NormStyle, RopeConvention};
 
 /// Head sizes that the matrix kernels are instanced for.
@@ -21,6 +22,14 @@ fn rows_stages(head_dim: usize) -> usize {
     if head_dim >= 128 { 3 } else { 4 }
 }
 
+/// Keys of a block of the kernel for one row a sequence: under `fast` fewer where the device has room for
+/// more blocks.
+pub(super) fn split_keys(launcher: &Launcher, shape: &Shape, spec: &CacheSpec) -> usize {
+    let few = shape.blocks * spec.kv_heads * shape.spans <= launcher.device.facts().multiprocessors;
+    let fast = launcher.fast && launcher.round && deep_stages(spec.head_dim).is_some();
+    if few && fast { 64 } else { BLOCK_TOKENS }
+}
+
 /// Stages of the kernel that asks for a whole block at once, where a head size has one.
 fn deep_stages(head_dim: usize) -> Option<usize> {
     match head_dim {
@@ -34,6 +43,21 @@ fn deep_stages(head_dim: usize) -> Option<usize> {
 fn shared_bytes(head_dim: usize, tiles: usize, stages: usize) -> usize {
     let items = tiles * 16;
     items * head_dim * 2 + stages * 64 * head_dim * 2 + items * 256 * 2 + 2 * items * 16
+}
+
+/// Items of a block of the kernel on warpgroups, and the fewest that a span must have to be worth one.
+const WIDE_ITEMS: usize = 128;
+const LEAST_WIDE_ITEMS: usize = 64;
+
+/// Shared memory of the kernel on warpgroups: queries, two stages of keys and values, alignment; `None`
+/// where a head size has none.
+fn wide_shared_bytes(head_dim: usize) -> Option<usize> {
+    let keys = match head_dim {
+        64 | 128 => 128,
+        256 => 64,
+        _ => return None,
+    };
+    Some((WIDE_ITEMS + 4 * keys) * head_dim * 2 + 1024)
 }
 
 /// Where the gate of attention's output lies: per head `stride` elements, from `first` on.
@@ -154,7 +178,20 @@ impl Executor<'_> {
                 arguments,
             );
         }
-        if shape.several {
+        let wide = wide_shared_bytes(head_dim).filter(|bytes| {
+            self.launcher.fast
+                && self.launcher.device.arch().has_wgmma()
+                && shape.span_rows * group >= LEAST_WIDE_ITEMS
+                && *bytes <= limit
+        });
+        if let Some(bytes) = wide.filter(|_| shape.several) {
+            let tiles = (shape.span_rows * group).div_ceil(WIDE_ITEMS) as u32;
+            let blocks = grid(spec.kv_heads as u32, tiles, shape.spans as u32, 384);
+            let launch = Launch { shared_bytes: bytes as u32, ..blocks };
+            let entry = format!("attention_rows_fast_d{head_dim}");
+            // SAFETY: as `Executor::launch`.
+            unsafe { self.launcher.run("attention_core", &entry, launch, common.clone())? };
+        } else if shape.several {
             let items = (shape.span_rows * group).div_ceil(64) as u32;
             let blocks = grid(items, spec.kv_heads as u32, shape.spans as u32, 256);
             let shared_bytes = shared_bytes(head_dim, 4, rows_stages(head_dim)) as u32;
@@ -165,21 +202,26 @@ impl Executor<'_> {
         }
         if shape.single {
             let threads = if head_dim.is_multiple_of(32) { 128 } else { 64 };
-            let blocks =
-                grid(shape.blocks as u32, spec.kv_heads as u32, shape.spans as u32, threads);
+            let keys = split_keys(self.launcher, shape, &spec);
+            let count = shape.blocks * (BLOCK_TOKENS / keys);
+            let blocks = grid(count as u32, spec.kv_heads as u32, shape.spans as u32, threads);
             // Where every block has a multiprocessor of its own, waiting is all that costs.
             let few = shape.blocks * spec.kv_heads * shape.spans <= facts.multiprocessors;
             let deep = deep_stages(head_dim)
                 .filter(|deep| few && shared_bytes(head_dim, 1, *deep) <= limit);
-            let shared_bytes = shared_bytes(head_dim, 1, deep.unwrap_or(stages(head_dim))) as u32;
+            let (kernel, stages) = match deep {
+                _ if keys < BLOCK_TOKENS => ("attention_split_fast", 3),
+                Some(deep) => ("attention_split_deep_invariant", deep),
+                None => ("attention_split_invariant", stages(head_dim)),
+            };
+            let shared_bytes = shared_bytes(head_dim, 1, stages) as u32;
             let launch = Launch { shared_bytes, ..blocks };
             let mut arguments = common;
             arguments.push(Argument::U64(self.workspace.partial));
-            arguments.push(Argument::U32(shape.blocks as u32));
+            arguments.push(Argument::U32(count as u32));
             arguments.push(Argument::U64(self.workspace.arrived));
-            let kernel = if deep.is_some() { "attention_split_deep" } else { "attention_split" };
-            let entry = format!("{kernel}_invariant_d{head_dim}");
-            // SAFETY: as `Executor::launch`; the workspace has room for `shape.blocks` blocks.
+            let entry = format!("{kernel}_d{head_dim}");
+            // SAFETY: as `Executor::launch`; the workspace has room for `count` blocks.
             unsafe { self.launcher.run("attention_core", &entry, launch, arguments)? };
         }
         Ok(())

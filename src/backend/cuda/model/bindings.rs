@@ -20,6 +20,9 @@ pub fn policy_bindings(policy: Policy) -> Vec<Binding> {
             (Region::Gemm | Region::GemmF32 | Region::GateUp, true) => {
                 (format!("cuda/{region}_segments_{element}"), "mma_k16_bf16")
             }
+            (Region::AttentionCore, true) if policy == Policy::Fast => {
+                (format!("cuda/{region}_running_or_block256_{element}"), "mma_k16_bf16")
+            }
             (Region::AttentionCore, true) => {
                 (format!("cuda/{region}_block256_{element}"), "mma_k16_bf16")
             }
@@ -28,6 +31,9 @@ pub fn policy_bindings(policy: Policy) -> Vec<Binding> {
             }
             (Region::Gemm | Region::GemmF32 | Region::GateUp, false) => {
                 (format!("cuda/{region}_serial_segments_{element}"), "fma_f32")
+            }
+            (Region::GdnCore | Region::GdnCommit, true) if policy == Policy::Fast => {
+                (format!("cuda/{region}_chunk64_or_group64_{element}"), "mma_k16_bf16")
             }
             (Region::GdnCore | Region::GdnCommit, _) => {
                 (format!("cuda/{region}_group64_{element}"), "fma_f32")

@@ -57,6 +57,9 @@ pub(super) struct Workspace {
     pub(super) arrived: u64,
     pub(super) dots: u64,
     pub(super) running: u64,
+    /// What the chunks of a gated delta net are prepared to: matrices, then rates of rows.
+    pub(super) chunks: u64,
+    pub(super) rates: u64,
 }
 
 /// Everything that a launch needs besides the step.

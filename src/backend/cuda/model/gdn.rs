@@ -2,10 +2,11 @@
 
 use super::activations::View;
 use super::exec::{Executor, Shape, pointer};
-use super::launcher::grid;
+use super::launcher::{Launcher, grid};
 use crate::backend::cuda::CudaError;
 use crate::backend::cuda::launch::{Argument, Launch};
 use crate::backend::{OpKind, Region, WeightRef};
+use crate::descriptor::GatedDeltaNet;
 
 /// Value columns of one block.
 const COLUMNS: usize = 32;
@@ -16,6 +17,27 @@ const TILE_PITCH: usize = 72;
 const ROW_CHANNELS: usize = 512;
 const ROWS_CHANNELS: usize = 128;
 const ROWS_TAPS: usize = 4;
+
+/// Key dimensions that the kernels of chunks are instanced for, in `kernels/gdn_chunk.cu`.
+const CHUNKED_KEY_DIMS: [usize; 3] = [16, 32, 128];
+/// A 64 × 64 matrix of BF16, what a tile and head prepare to (four of them), and its rates.
+const SQUARE_BYTES: usize = 64 * 64 * 2;
+pub(super) const CHUNK_BYTES: usize = 4 * SQUARE_BYTES;
+pub(super) const RATES_BYTES: usize = 64 * 16;
+
+/// Whether several rows of a layer are done by chunks on the matrix units.
+pub(super) fn is_chunked(launcher: &Launcher, dims: &GatedDeltaNet) -> bool {
+    launcher.fast
+        && launcher.round
+        && CHUNKED_KEY_DIMS.contains(&dims.key_dim)
+        && dims.value_dim.is_multiple_of(16)
+        && chunk_shared_bytes(dims.key_dim) <= launcher.device.facts().block_shared_bytes
+}
+
+/// Shared memory of a block that walks the chunks: two stages, as `StageLayout` in the kernel.
+fn chunk_shared_bytes(key_dim: usize) -> usize {
+    2 * (2 * 64 * key_dim * 2 + CHUNK_BYTES + SQUARE_BYTES + RATES_BYTES)
+}
 
 impl Executor<'_> {
     /// As `GdnSlot` in the kernels: offsets, then sizes.
@@ -150,7 +172,9 @@ impl Executor<'_> {
         let pieces = d.value_dim.div_ceil(COLUMNS) as u32;
         let step = Argument::Block(shape.step);
         let element = if self.launcher.round { 2 } else { 4 };
-        if shape.several {
+        if shape.several && is_chunked(self.launcher, &d) {
+            self.gdn_chunks(op, shape, views)?;
+        } else if shape.several {
             let dots = Argument::U64(self.workspace.dots);
             let running = Argument::U64(self.workspace.running);
             let mut arguments = vec![step];
@@ -183,6 +207,43 @@ impl Executor<'_> {
             self.keep_rows(views[k.0], slot, shape)?;
         }
         Ok(())
+    }
+
+    /// Spans of several rows by chunks: what depends on no state for all of them, then the walk.
+    fn gdn_chunks(&self, op: &OpKind, shape: &Shape, views: &[View]) -> Result<(), CudaError> {
+        let OpKind::GdnCore { q, k, v, log_decay, beta, slot, out } = *op else {
+            unreachable!("called for gdn_core")
+        };
+        let d = self.states.gdn[slot].spec.dims;
+        let address = |buf: crate::backend::Buf| Argument::U64(views[buf.0].address);
+        let workspace = [self.workspace.chunks, self.workspace.rates, self.workspace.running]
+            .map(Argument::U64);
+        let [o0, o1] = pointer(views[out.0]);
+        let step = Argument::Block(shape.step);
+        let mut arguments = vec![step];
+        arguments.extend([q, k, log_decay, beta].map(address));
+        arguments.extend(workspace);
+        arguments.push(self.slot(slot));
+        let blocks = grid(shape.tiles as u32, d.value_heads as u32, 1, 128);
+        // Keys and queries, whose place T takes; A in two parts; four blocks of 16 rows of 20 floats.
+        let rows = (2 * 64 * d.key_dim * 2).max(2 * SQUARE_BYTES);
+        let shared_bytes = (rows + 2 * SQUARE_BYTES + 4 * 16 * 20 * 4) as u32;
+        let entry = format!("gdn_chunk_prepare_fast_d{}", d.key_dim);
+        let launch = Launch { shared_bytes, ..blocks };
+        // SAFETY: as `Executor::launch`; the workspace has room for the step's tiles.
+        unsafe { self.launcher.run("gdn_chunk", &entry, launch, arguments)? };
+
+        let mut arguments = vec![step];
+        arguments.extend([q, k, v].map(address));
+        arguments.extend(&workspace[..2]);
+        arguments.extend([o0, o1, self.slot(slot)]);
+        let pieces = d.value_dim.div_ceil(64) as u32;
+        let blocks = grid(pieces, d.value_heads as u32, shape.spans as u32, 128);
+        let shared_bytes = chunk_shared_bytes(d.key_dim) as u32;
+        let entry = format!("gdn_chunk_core_fast_d{}", d.key_dim);
+        let launch = Launch { shared_bytes, ..blocks };
+        // SAFETY: as above.
+        unsafe { self.launcher.run("gdn_chunk", &entry, launch, arguments) }
     }
 
     /// Key rows and running decays of spans of several rows, once nothing reads the old ones.

@@ -14,6 +14,8 @@ pub(super) struct Launcher {
     pub(super) device: Arc<Device>,
     /// Elements are BF16 (else FP32).
     pub(super) round: bool,
+    /// Policy `fast`: rows of several tokens may take another order than a single one.
+    pub(super) fast: bool,
     /// The vendor's products, where the policy may use them.
     pub(super) vendor: Option<VendorProducts>,
     functions: Mutex<HashMap<String, Function>>,
@@ -32,6 +34,7 @@ impl Launcher {
         Launcher {
             device: Arc::clone(device),
             round: policy.rounds_to_bf16(),
+            fast: policy == Policy::Fast,
             vendor: (policy == Policy::Fast).then(|| VendorProducts::open(device)).flatten(),
             functions: Mutex::default(),
         }

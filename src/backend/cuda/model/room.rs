@@ -1,11 +1,13 @@
 //! Room for a step: its record, buffers and workspaces.
 
+use super::attention::split_keys;
 use super::exec::Shape;
+use super::gdn::{CHUNK_BYTES, RATES_BYTES, is_chunked};
 use super::memory::Memory;
 use super::model::{CudaModel, Inner};
 use super::record::{Capacity, HEAD_ROWS, Record};
 use super::spans::blocks_of;
-use crate::backend::cpu::GROUP_TOKENS;
+use crate::backend::cpu::{BLOCK_TOKENS, GROUP_TOKENS};
 use crate::backend::cuda::{CudaError, Device};
 use crate::backend::{Buf, OpKind, Span};
 
@@ -19,6 +21,8 @@ pub(super) struct Scratch {
     pub(super) arrived: Option<Memory>,
     pub(super) dots: Option<Memory>,
     pub(super) running: Option<Memory>,
+    pub(super) chunks: Option<Memory>,
+    pub(super) rates: Option<Memory>,
     pub(super) export: Option<Memory>,
 }
 
@@ -126,7 +130,9 @@ impl CudaModel {
             for op in self.plan.all_ops() {
                 if let OpKind::AttentionCore { slot, heads, .. } = op.kind {
                     let spec = self.plan.attention_slots[slot];
-                    floats = floats.max(shape.spans * heads * shape.blocks * (spec.head_dim + 2));
+                    let blocks =
+                        shape.blocks * (BLOCK_TOKENS / split_keys(&self.launcher, shape, &spec));
+                    floats = floats.max(shape.spans * heads * blocks * (spec.head_dim + 2));
                     counters = counters.max(shape.spans * spec.kv_heads);
                 }
             }
@@ -137,8 +143,16 @@ impl CudaModel {
             let most = |f: fn(&crate::descriptor::GatedDeltaNet) -> usize| {
                 self.plan.gdn_slots.iter().map(|g| f(&g.dims)).max().unwrap_or(0)
             };
-            let dots = shape.tiles * most(|d| d.key_heads) * 2 * GROUP_TOKENS * GROUP_TOKENS * 4;
-            moved |= grow(&self.device, &mut s.dots, dots)?;
+            let chunked = |g: &crate::backend::GdnSpec| is_chunked(&self.launcher, &g.dims);
+            if self.plan.gdn_slots.iter().any(chunked) {
+                let heads = shape.tiles * most(|d| d.value_heads);
+                moved |= grow(&self.device, &mut s.chunks, heads * CHUNK_BYTES)?;
+                moved |= grow(&self.device, &mut s.rates, heads * RATES_BYTES)?;
+            }
+            if !self.plan.gdn_slots.iter().all(chunked) {
+                let row = most(|d| d.key_heads) * 2 * GROUP_TOKENS * 4;
+                moved |= grow(&self.device, &mut s.dots, shape.tiles * GROUP_TOKENS * row)?;
+            }
             moved |= grow(&self.device, &mut s.running, rows * most(|d| d.value_heads) * 8)?;
         }
         if moved {
