@@ -132,7 +132,8 @@ impl Writer {
         let padded = header.len().next_multiple_of(8);
         let mut out = Scratch::create(beside(&self.path, "partial"))?;
         out.file.write_all(&(padded as u64).to_le_bytes())?;
-        out.file.write_all(format!("{header:padded$}").as_bytes())?;
+        out.file.write_all(header.as_bytes())?;
+        out.file.write_all(&b"       "[..padded - header.len()])?;
         for id in self.ids.iter().flat_map(|(_, ids)| ids) {
             out.file.write_all(&id.to_le_bytes())?;
         }

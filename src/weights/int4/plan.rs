@@ -95,7 +95,8 @@ impl Shard {
         header.push('}');
         let padded = (header.len() + 8).next_multiple_of(64) - 8;
         let mut bytes = (padded as u64).to_le_bytes().to_vec();
-        bytes.extend_from_slice(format!("{header:padded$}").as_bytes());
+        bytes.extend_from_slice(header.as_bytes());
+        bytes.resize(8 + padded, b' ');
         bytes
     }
 }
@@ -236,4 +237,29 @@ pub(super) fn plan_digest(
         ("shards", Canonical::List(shards.collect())),
     ])
     .digest()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_of_any_length_are_padded_to_whole_lines() {
+        // The longest is beyond what a formatter pads to, 65,535.
+        for count in [0, 1, 7, 2000] {
+            let item = |i: usize| Item::Tensor {
+                name: format!("model.layers.{i}.weight"),
+                dtype: DType::BF16,
+                shape: vec![8, 8],
+                bytes: 128,
+            };
+            let shard = Shard { file: SINGLE.to_owned(), items: (0..count).map(item).collect() };
+            let bytes = shard.header("plan");
+            let (length, header) = bytes.split_at(8);
+            assert_eq!(u64::from_le_bytes(length.try_into().unwrap()), header.len() as u64);
+            assert_eq!(bytes.len() % 64, 0);
+            let header: serde_json::Value = serde_json::from_slice(header).unwrap();
+            assert_eq!(header.as_object().unwrap().len(), count + 1);
+        }
+    }
 }
