@@ -50,6 +50,18 @@ fn a_seed_replays_the_text_streaming_or_not() {
 }
 
 #[test]
+fn ranks_generate_what_one_device_does() {
+    let args = ["-p", "The river", "--max-tokens", "16", "--temperature", "0", "--device", "cpu"];
+    let ids = |more: &[&str]| json(&generate(&[&args[..], more, &["--json"]].concat()))["ids"].clone();
+    let one = ids(&["--policy", "f32"]);
+    assert_eq!(ids(&["--policy", "f32", "--tp", "2"]), one);
+    assert_eq!(ids(&["--policy", "f32", "--pp", "2", "--tp", "4"]), one);
+    assert_eq!(ids(&["--pp", "4"]), ids(&[]));
+    let told = generate(&[&args[..], &["--gpus", "0,1"]].concat());
+    assert!(text(&told.stderr).contains("on cpu in 2 ranks"), "{}", text(&told.stderr));
+}
+
+#[test]
 fn a_drawn_seed_is_reported_and_replays() {
     let first = json(&generate(&["-p", "a", "--max-tokens", "12", "--json"]));
     let seed = first["seed"].as_u64().expect("the drawn seed").to_string();
@@ -97,7 +109,7 @@ fn a_zero_budget_gives_nothing_and_loads_nothing() {
 
 #[test]
 fn mistakes_are_named_and_print_no_text() {
-    let cases: [(&[&str], i32, &str); 22] = [
+    let cases: [(&[&str], i32, &str); 24] = [
         (&[], 64, "--prompt"),
         (&["-p", "a", "--prompt-ids", "1"], 64, "cannot be used with"),
         (&["-p", "", "--max-tokens", "2"], 0, ""),
@@ -112,6 +124,16 @@ fn mistakes_are_named_and_print_no_text() {
         (&["-p", "a", "--max-tokens", "1000000"], 64, "a budget of at most "),
         (&["-p", "a", "--policy", "quick"], 64, "unknown policy `quick`"),
         (&["-p", "a", "--device", "cuda:0"], 64, "--device cuda:0"),
+        (
+            &["-p", "a", "--device", "cpu", "--tp", "8"],
+            64,
+            "`query_heads` = 4 cannot be divided among 8 ranks; heads stay whole",
+        ),
+        (
+            &["-p", "a", "--device", "cpu", "--ep", "2"],
+            64,
+            "expert parallel 2: the model has no experts to divide",
+        ),
         (&["-p", "a", "--temperature", "-1"], 64, "temperature `-1` is negative"),
         (&["-p", "a", "--temperature", "inf"], 64, "temperature `inf` is not finite"),
         (&["-p", "a", "--top-k", "0"], 64, "expected a whole number of ids from 1 on, found `0`"),

@@ -30,7 +30,10 @@ fn describe_needs_no_weights_and_fits_eighty_columns() {
         if path.is_dir() {
             continue;
         }
-        let text = stdout(&assay(&["model", "describe", "--descriptor", path.to_str().unwrap()]));
+        // Two stages fit every model.
+        let args = ["model", "describe", "--descriptor", path.to_str().unwrap(), "--pp", "2"];
+        let text = stdout(&assay(&args));
+        assert!(text.contains("placement  layer_split: 2 stages of 1 rank"), "{text}");
         let longest = text.lines().map(|l| l.chars().count()).max().unwrap();
         assert!(longest <= 80, "{}: {longest} columns\n{text}", path.display());
     }
@@ -57,6 +60,40 @@ fn describe_prints_json() {
     assert_eq!(json["cache_bytes_per_token"], 23_040u64);
     assert_eq!(json["gdn_state_bytes_per_sequence"], 0u64);
     assert_eq!(json["dimensions"]["head_dim"], 64u64);
+}
+
+/// The plan, bytes per rank, what is replicated, which cuts are subtrees.
+#[test]
+fn describe_plans_a_placement_without_a_device() {
+    let describe = |file: &str, flags: &[&str]| {
+        let args = ["model", "describe", "--descriptor", file];
+        assay(&[&args[..], flags].concat())
+    };
+    let experts = "descriptors/qwen3-30b-a3b.json";
+    let text = stdout(&describe(experts, &["--tp", "2", "--ep", "4"]));
+    for fact in [
+        "tensor_and_expert_parallel: 1 stage of 4 ranks",
+        "128 experts, subtrees",
+        "4096 in 8 segments, subtrees",
+        "replicated: final_norm, input_norm, post_norm, attn_q_norm, attn_k_norm,",
+        "every cut is a subtree of its reduction: the bits of one device under reference, f32\n",
+    ] {
+        assert!(text.contains(fact), "{fact}\n{text}");
+    }
+    let whole = stdout(&describe(experts, &["--ep", "4"]));
+    assert!(whole.contains("the bits of one device under reference, f32, fast\n"), "{whole}");
+    let alone = stdout(&describe(experts, &["--tp", "2"]));
+    assert!(alone.contains("the experts are on every rank; --ep 2 divides them"), "{alone}");
+    let off = stdout(&describe("descriptors/deepseek-v2-lite.json", &["--tp", "2"]));
+    assert!(off.contains("no subtrees, so other bits than one device: mlp_down"), "{off}");
+    let gpus = stdout(&describe("descriptors/qwen38-27b.json", &["--gpus", "0,1", "--json"]));
+    let json: serde_json::Value = serde_json::from_str(&gpus).unwrap();
+    assert_eq!(json["placement"]["policy"], "layer_split");
+    assert_eq!(json["placement"]["ranks"][1]["device"], "cuda:1");
+    let refusal = describe(experts, &["--ep", "3"]);
+    assert_eq!(refusal.status.code(), Some(64));
+    let said = String::from_utf8(refusal.stderr).unwrap();
+    assert!(said.contains("`moe_experts` = 128 cannot be divided among 3 ranks"), "{said}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod fusion;
 mod model;
+mod parts;
 mod plan;
 mod policy;
 mod region;
@@ -9,6 +10,7 @@ mod taps;
 
 pub mod cpu;
 pub mod cuda;
+pub mod ranks;
 
 pub use fusion::{Fusion, fuse};
 pub use model::{
@@ -16,6 +18,7 @@ pub use model::{
     KernelDigest, LiveState, Phase, RegionCost, RegionRun, RowOutput, RowWant, Span, State,
     StateTensor, Step, TruncateError,
 };
+pub use parts::{ExpertSpan, RankGroup};
 pub use plan::{Buf, BufferSpec, NormWeight, Op, OpKind, Plan, WeightRef};
 pub use policy::{DeviceKind, Policy, PolicyError};
 pub use region::Region;

@@ -3,7 +3,7 @@
 //! A flat list of ops over named row buffers. The engine lowers a descriptor to it; backends walk
 //! it; fusions rewrite it; taps are its edges; the manifest prints its bindings.
 
-use super::{CacheSpec, GdnSpec, Region};
+use super::{CacheSpec, ExpertSpan, GdnSpec, RankGroup, Region};
 use crate::descriptor::{NormStyle, RoleName, Rope, Router};
 use std::collections::BTreeSet;
 
@@ -194,12 +194,12 @@ pub enum OpKind {
         index: Buf,
         weights: Buf,
     },
-    /// Gathers rows of `x` in the order of (expert, row): `out` has `experts_per_token` rows as wide
-    /// as `x` for every row.
+    /// Gathers rows of `x` in the order of (expert, row), for the experts that are here: `out` has
+    /// `experts_per_token` rows as wide as `x` for every row, those that are not needed at the end.
     MoePermute {
         x: Buf,
         index: Buf,
-        experts: usize,
+        experts: ExpertSpan,
         out: Buf,
     },
     /// down(silu(gate(x)) · up(x)) of every expert over the gathered rows. `inner` are scratch
@@ -207,19 +207,21 @@ pub enum OpKind {
     MoeExperts {
         x: Buf,
         index: Buf,
-        experts: usize,
+        experts: ExpertSpan,
         gate: WeightRef,
         up: WeightRef,
         down: WeightRef,
         inner: [Buf; 3],
         out: Buf,
     },
-    /// Σ weight · row over the experts of a row, a tree over expert ids.
+    /// Σ weight · row over the experts of a row, a tree over expert ids. Where only part of the
+    /// experts is here: their part of the sum in FP32, unrounded; −0 for a row that chose none of
+    /// them, which adds nothing.
     MoeCombine {
         x: Buf,
         index: Buf,
         weights: Buf,
-        experts: usize,
+        experts: ExpertSpan,
         out: Buf,
     },
     /// `x` += `shared`, or `x` += sigmoid(`gate`) · `shared`, in place.
@@ -232,6 +234,39 @@ pub enum OpKind {
     GemmF32 {
         x: Buf,
         weight: WeightRef,
+        out: Buf,
+    },
+    /// The rows of the embedding that this rank has, from `first_row` on; −0 for other tokens, which
+    /// adds nothing.
+    EmbeddingPart {
+        weight: WeightRef,
+        first_row: usize,
+        out: Buf,
+    },
+    /// This rank's columns of a product: FP32, unrounded. `segments` of the whole K lie in them.
+    GemmPart {
+        x: Buf,
+        weight: WeightRef,
+        segments: usize,
+        out: Buf,
+    },
+    /// In place: adds what the ranks of a group have, as a tree over their numbers, and rounds.
+    AllReduce {
+        x: Buf,
+        group: RankGroup,
+    },
+    /// Columns of every rank of a group, side by side.
+    AllGather {
+        x: Buf,
+        group: RankGroup,
+        out: Buf,
+    },
+    /// Hands rows to the same rank of the next stage.
+    StageSend {
+        x: Buf,
+    },
+    /// Takes the rows that the stage before handed over.
+    StageReceive {
         out: Buf,
     },
 }
@@ -267,6 +302,11 @@ impl OpKind {
             OpKind::MoeCombine { .. } => Region::MoeCombine,
             OpKind::MoeShared { .. } => Region::MoeShared,
             OpKind::GemmF32 { .. } => Region::GemmF32,
+            OpKind::EmbeddingPart { .. } => Region::Embedding,
+            OpKind::GemmPart { .. } => Region::Gemm,
+            OpKind::AllReduce { .. } => Region::AllReduce,
+            OpKind::AllGather { .. } => Region::AllGather,
+            OpKind::StageSend { .. } | OpKind::StageReceive { .. } => Region::StageTransfer,
         }
     }
 }
@@ -297,6 +337,15 @@ impl Plan {
     /// Every operation in order.
     pub fn all_ops(&self) -> impl Iterator<Item = &Op> {
         self.ops.iter().chain(&self.head_ops)
+    }
+
+    /// The logits, and what they are gathered from.
+    pub fn logits_buffers(&self) -> Vec<Buf> {
+        let gathered = self.head_ops.iter().filter_map(|op| match op.kind {
+            OpKind::AllGather { x, .. } => Some(x),
+            _ => None,
+        });
+        gathered.chain([self.logits]).collect()
     }
 
     /// The regions that the plan reaches. `gdn_commit` runs inside `gdn_core`.

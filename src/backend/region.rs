@@ -83,6 +83,12 @@ regions! {
     MoeCombine = "moe_combine",
     /// Adds the shared expert.
     MoeShared = "moe_shared",
+    /// Adds what ranks have of a row.
+    AllReduce = "all_reduce",
+    /// Puts columns of several ranks side by side.
+    AllGather = "all_gather",
+    /// Hands rows from one stage of layers to the next.
+    StageTransfer = "stage_transfer",
     /// log p over a row of logits.
     LogSoftmax = "log_softmax",
     /// FP64 sampler.

@@ -34,6 +34,11 @@ impl Taps {
         self
     }
 
+    /// The same request, nothing captured.
+    pub(in crate::backend) fn request(&self) -> Taps {
+        Taps { standard: self.standard, names: self.names.clone(), captured: BTreeMap::new() }
+    }
+
     /// Whether an activation of that name is to be captured.
     pub fn wants(&self, name: &str) -> bool {
         (self.standard && is_standard(name)) || self.names.contains(name)

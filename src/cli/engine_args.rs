@@ -1,5 +1,6 @@
 //! How any command says where and how a model is executed, and makes an engine of it.
 
+use super::placement_args::PlacementArgs;
 use super::{Console, Failure, OrExit};
 use crate::backend::{DeviceKind, Policy, cuda};
 use crate::descriptor::Descriptor;
@@ -26,6 +27,8 @@ pub(crate) struct EngineArgs {
     /// CPU threads [default: one per core]
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<NonZeroUsize>,
+    #[command(flatten)]
+    pub(crate) placement: PlacementArgs,
 }
 
 /// The device asked for.
@@ -65,8 +68,14 @@ impl EngineArgs {
     /// 64 where the device cannot run a model, or lacks the policy.
     pub(crate) fn options(&self) -> Result<EngineOptions, Failure> {
         let device = match self.device {
+            // `--gpus` without `--device` means GPUs.
+            DeviceChoice::Auto if !self.placement.gpus.is_empty() => Device::Cuda(0),
             DeviceChoice::Auto => automatic(),
             DeviceChoice::This(device) => device,
+        };
+        let device = match (device, self.placement.gpus.first()) {
+            (Device::Cuda(_), Some(first)) => Device::Cuda(*first),
+            _ => device,
         };
         let kind = match device {
             Device::Cpu => DeviceKind::Cpu,
@@ -85,7 +94,8 @@ impl EngineArgs {
         let policy = self.policy.unwrap_or(default);
         policy.resolve(kind).or_exit(Exit::Usage)?;
         let threads = self.threads.map(NonZeroUsize::get);
-        Ok(EngineOptions { device, policy, threads, ..EngineOptions::default() })
+        let placement = self.placement.is_given().then(|| self.placement.request(device));
+        Ok(EngineOptions { device, placement, policy, threads, ..EngineOptions::default() })
     }
 
     /// Loads the weights of `model`, with a progress bar on a terminal, and makes an engine. The weights
@@ -98,6 +108,8 @@ impl EngineArgs {
         options: &EngineOptions,
         console: &Console,
     ) -> Result<(Engine, WeightSet), Failure> {
+        // Refused before a weight is read.
+        options.place(&model.descriptor).or_exit(Exit::Usage)?;
         for warning in model.checkpoint.warnings() {
             console.warning(warning);
         }

@@ -17,6 +17,7 @@ mod kernels;
 mod manifest;
 mod model;
 mod model_args;
+mod placement_args;
 mod report;
 mod root;
 mod scenario;

@@ -8,7 +8,7 @@ use super::{Engine, EngineError, EngineOptions, check};
 use crate::backend::cpu::Isa;
 use crate::backend::{DeviceKind, Fusion, Plan, Policy, fuse};
 use crate::descriptor::Descriptor;
-use crate::placement::{Device, Placement};
+use crate::placement::{Device, Placement, PlacementRequest};
 use crate::weights::{Artifact, WeightSet};
 use std::sync::Arc;
 
@@ -20,6 +20,20 @@ struct Parts {
     fusions: Vec<Fusion>,
     weight_bytes: u64,
     artifact: Option<Artifact>,
+    placement: Placement,
+}
+
+impl EngineOptions {
+    /// Where a model would run: planned without its weights.
+    ///
+    /// # Errors
+    /// [`EngineError`] when the ranks do not fit the model, or several of them are not on the CPU.
+    pub fn place(&self, descriptor: &Descriptor) -> Result<Placement, EngineError> {
+        let single = PlacementRequest::single(self.device);
+        let placement = Placement::plan(descriptor, self.placement.as_ref().unwrap_or(&single))?;
+        device::check_ranks(&placement)?;
+        Ok(placement)
+    }
 }
 
 /// The fusions of the options, sorted, once each.
@@ -46,12 +60,17 @@ impl Engine {
         };
         let policy = options.policy.resolve(kind)?;
         let fusions = fusions(options);
-        let plan = fuse(lower(&descriptor), &fusions);
+        let whole = lower(&descriptor);
+        let plan = fuse(whole.clone(), &fusions);
+        let placement = options.place(&descriptor)?;
         let bound = check::bound(&descriptor, &plan, weights)?;
-        let loaded = device::load(&plan, bound, policy, options)?;
+        let loaded = match placement.devices[..] {
+            [_] => device::load(&plan, bound, policy, options)?,
+            _ => device::load_ranks(&whole, &fusions, &placement, &bound, policy, options)?,
+        };
         let weight_bytes = weights.size_bytes() as u64;
         let artifact = weights.artifact().cloned();
-        let parts = Parts { descriptor, plan, policy, fusions, weight_bytes, artifact };
+        let parts = Parts { descriptor, plan, policy, fusions, weight_bytes, artifact, placement };
         Ok(Engine::assemble(parts, loaded, options))
     }
 
@@ -71,18 +90,20 @@ impl Engine {
         };
         let policy = options.policy.resolve(DeviceKind::Cuda)?;
         let fusions = fusions(options);
+        let placement = options.place(&descriptor)?;
         let plan = fuse(lower(&descriptor), &fusions);
         let bound = check::synthetic(&descriptor, &plan, seed)?;
         let loaded = device::load_cuda(&plan, &bound.weights, policy, ordinal, options)?;
         let weight_bytes = bound.bytes;
-        let parts = Parts { descriptor, plan, policy, fusions, weight_bytes, artifact: None };
+        let artifact = None;
+        let parts = Parts { descriptor, plan, policy, fusions, weight_bytes, artifact, placement };
         Ok(Engine::assemble(parts, loaded, options))
     }
 
     fn assemble(parts: Parts, loaded: Loaded, options: &EngineOptions) -> Engine {
         let limit = parts.descriptor.max_position_tokens;
         Engine {
-            placement: Placement::single(&parts.descriptor, options.device),
+            placement: parts.placement,
             plan: parts.plan,
             policy: parts.policy,
             home: Arc::new(Home {

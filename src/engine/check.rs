@@ -73,11 +73,13 @@ pub(super) fn synthetic(d: &Descriptor, plan: &Plan, seed: u64) -> Result<Synthe
 }
 
 /// The weights an operation names.
-fn named(op: &OpKind) -> Vec<WeightRef> {
+pub(super) fn named(op: &OpKind) -> Vec<WeightRef> {
     match *op {
         OpKind::Embedding { weight, .. }
         | OpKind::Gemm { weight, .. }
         | OpKind::GemmF32 { weight, .. }
+        | OpKind::EmbeddingPart { weight, .. }
+        | OpKind::GemmPart { weight, .. }
         | OpKind::GdnConv1d { weight, .. } => vec![weight],
         OpKind::GateUp { gate, up, .. } => vec![gate, up],
         OpKind::RmsNorm { norm, .. }
@@ -101,6 +103,10 @@ fn named(op: &OpKind) -> Vec<WeightRef> {
         | OpKind::MoeRouter { .. }
         | OpKind::MoePermute { .. }
         | OpKind::MoeCombine { .. }
-        | OpKind::MoeShared { .. } => Vec::new(),
+        | OpKind::MoeShared { .. }
+        | OpKind::AllReduce { .. }
+        | OpKind::AllGather { .. }
+        | OpKind::StageSend { .. }
+        | OpKind::StageReceive { .. } => Vec::new(),
     }
 }

@@ -8,7 +8,7 @@ use crate::backend::{
     State, Step, Taps,
 };
 use crate::descriptor::Descriptor;
-use crate::placement::{Device, Placement};
+use crate::placement::{Device, Placement, PlacementRequest};
 use crate::weights::Artifact;
 use std::sync::Arc;
 
@@ -16,6 +16,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
     pub device: Device,
+    /// Ranks to divide the model over, of the kind of `device`; `None` for that device alone.
+    pub placement: Option<PlacementRequest>,
     /// `invariant` is resolved to what the device calls it.
     pub policy: Policy,
     /// Worker threads of the CPU backend; `None` takes one per available core.
@@ -40,6 +42,7 @@ impl Default for EngineOptions {
     fn default() -> EngineOptions {
         EngineOptions {
             device: Device::Cpu,
+            placement: None,
             policy: Policy::Fast,
             threads: None,
             chunk_tokens: 512,

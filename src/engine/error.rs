@@ -1,12 +1,15 @@
 //! Why a model or a request was refused.
 
 use crate::backend::PolicyError;
+use crate::placement::PlacementError;
 
 /// An engine could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    #[error(transparent)]
+    Placement(#[from] PlacementError),
     #[error("weight `{role}`{} is missing", layer.map(|l| format!(" of layer {l}")).unwrap_or_default())]
     MissingWeight { role: String, layer: Option<usize> },
     #[error("weight `{role}`{} is {found:?}, the descriptor says {expected:?}",

@@ -1,7 +1,7 @@
 //! Lowers feed-forwards: dense, and mixtures of experts.
 
 use super::lower::Lowering;
-use crate::backend::{Buf, OpKind, WeightRef};
+use crate::backend::{Buf, ExpertSpan, OpKind, WeightRef};
 use crate::descriptor::{Moe, Precision, RoleName, SharedGate};
 
 impl Lowering<'_> {
@@ -26,8 +26,9 @@ impl Lowering<'_> {
 
     pub(super) fn moe(&mut self, layer: usize, m: &Moe) {
         let at = Some(layer);
-        let (x, hidden, experts, k) = (self.normed, self.d.hidden, m.experts, m.experts_per_token);
-        let logits = self.buffer("router_logits", experts);
+        let (x, hidden, k) = (self.normed, self.d.hidden, m.experts_per_token);
+        let experts = ExpertSpan::all(m.experts);
+        let logits = self.buffer("router_logits", m.experts);
         let index = self.buffer("router_index", k);
         let weights = self.buffer("router_weight", k);
         let role = RoleName::MoeRouter;

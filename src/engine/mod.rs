@@ -16,6 +16,7 @@ mod lower_mla;
 pub mod manifest;
 mod meter;
 mod profile;
+mod ranks;
 mod sequence;
 
 pub use crate::backend::{Phase, RowOutput, RowWant, StateTensor, Tap, Taps};

@@ -1,7 +1,27 @@
-//! Which device holds and computes what: a pure function of descriptor and devices.
+//! Which device holds and computes what: a pure function of descriptor and request.
+//!
+//! A model is divided three ways. *Stages* hold consecutive layers (layer split). Inside a stage a
+//! *group* of ranks divides every layer: by heads and rows (tensor parallel), by experts (expert
+//! parallel). [`Placement::plan`] says which rank holds which rows and columns of which logical
+//! weight, where results are added, and whether each cut is a subtree of the reduction tree, so that
+//! nothing is left to decide when weights are loaded.
 
+mod coverage;
+mod cut;
 mod device;
+mod error;
 mod plan;
+mod request;
+mod role_slice;
+mod split;
+mod term;
+#[cfg(test)]
+mod tests;
 
+pub use cut::{Cut, Tree};
 pub use device::Device;
-pub use plan::Placement;
+pub use error::PlacementError;
+pub use plan::{Placement, PlacementPolicy, Rank};
+pub use request::PlacementRequest;
+pub use role_slice::RoleSlice;
+pub use term::AxisSlice;

@@ -1,25 +1,239 @@
-//! Where every layer runs.
+//! The plan: stages, ranks, and what each rank holds.
 
-use super::Device;
-use crate::descriptor::Descriptor;
+use super::role_slice::divided_axis;
+use super::{AxisSlice, Cut, Device, PlacementError, PlacementRequest, RoleSlice};
+use super::{coverage, cut, split};
+use crate::descriptor::{Descriptor, Mixer, Role, RoleName, Scope, ShardRule};
+use std::ops::Range;
 
-/// Where every layer runs.
+/// Where every layer runs and how it is divided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// The devices, in rank order.
+    /// The device of every rank: stage after stage, inside a stage the ranks of its group.
     pub devices: Vec<Device>,
-    /// For every layer an index into `devices`.
-    pub layer_devices: Vec<usize>,
+    /// Layers of every stage.
+    pub stages: Vec<Range<usize>>,
+    /// Ranks that divide heads and rows.
+    pub tensor: usize,
+    /// Ranks that divide experts.
+    pub expert: usize,
+    /// The reductions that are divided.
+    pub cuts: Vec<Cut>,
+    /// Per rank of a group, the part of every role, in the descriptor's order.
+    slices: Vec<Vec<RoleSlice>>,
+}
+
+/// The name of a way to place a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlacementPolicy {
+    SingleDevice,
+    LayerSplit,
+    TensorParallel,
+    ExpertParallel,
+    TensorAndExpertParallel,
+}
+
+impl PlacementPolicy {
+    /// The name in manifests and output.
+    pub fn name(self) -> &'static str {
+        match self {
+            PlacementPolicy::SingleDevice => "single_device",
+            PlacementPolicy::LayerSplit => "layer_split",
+            PlacementPolicy::TensorParallel => "tensor_parallel",
+            PlacementPolicy::ExpertParallel => "expert_parallel",
+            PlacementPolicy::TensorAndExpertParallel => "tensor_and_expert_parallel",
+        }
+    }
+}
+
+/// One rank's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rank {
+    /// Its number.
+    pub rank: usize,
+    pub device: Device,
+    pub stage: usize,
+    /// Its number in the group of its stage.
+    pub index: usize,
 }
 
 impl Placement {
     /// The whole model on one device.
     pub fn single(descriptor: &Descriptor, device: Device) -> Placement {
-        Placement { devices: vec![device], layer_devices: vec![0; descriptor.layers()] }
+        Placement {
+            devices: vec![device],
+            stages: std::iter::once(0..descriptor.layers()).collect(),
+            tensor: 1,
+            expert: 1,
+            cuts: Vec::new(),
+            slices: vec![descriptor.roles.iter().map(RoleSlice::whole).collect()],
+        }
     }
 
-    /// The name of the policy that made it.
-    pub fn policy(&self) -> &'static str {
-        "single_device"
+    /// Places a model.
+    ///
+    /// # Errors
+    /// [`PlacementError`]: ranks that do not fit the devices, layers, heads, rows or experts, and
+    /// shard rules that do not fit together.
+    pub fn plan(d: &Descriptor, request: &PlacementRequest) -> Result<Placement, PlacementError> {
+        let (tensor, expert) = (request.tensor, request.expert);
+        let (devices, stages) = request.ranks()?;
+        let ways = |role: &Role| match role.shard {
+            ShardRule::None => 1,
+            ShardRule::OutExperts => expert,
+            ShardRule::OutHeads | ShardRule::OutDim | ShardRule::InDim => tensor,
+        };
+        let divides = |wanted: fn(&Role) -> bool| d.roles.iter().any(wanted);
+        if expert > 1 && !divides(|role| role.shard == ShardRule::OutExperts) {
+            return Err(PlacementError::NoExperts { ranks: expert });
+        }
+        let by_tensor =
+            |role: &Role| !matches!(role.shard, ShardRule::None | ShardRule::OutExperts);
+        if tensor > 1 && !divides(by_tensor) {
+            return Err(PlacementError::NothingDivided { ranks: tensor });
+        }
+        coverage::check(d, |role| ways(role) > 1)?;
+        let slices = (0..request.group_ranks()?).map(|index| {
+            let slice = |role: &Role| RoleSlice::of(d, role, index % ways(role), ways(role));
+            d.roles.iter().map(slice).collect()
+        });
+        let slices: Vec<Vec<RoleSlice>> = slices.collect::<Result<_, _>>()?;
+        Ok(Placement {
+            devices,
+            stages: split::stages(d, stages)?,
+            tensor,
+            expert,
+            cuts: cut::cuts(d, ways),
+            slices,
+        })
     }
+
+    /// The name of the policy that made it. A layer split is named only where nothing else divides.
+    pub fn policy(&self) -> PlacementPolicy {
+        match (self.tensor > 1, self.expert > 1) {
+            (true, true) => PlacementPolicy::TensorAndExpertParallel,
+            (true, false) => PlacementPolicy::TensorParallel,
+            (false, true) => PlacementPolicy::ExpertParallel,
+            (false, false) if self.stages.len() > 1 => PlacementPolicy::LayerSplit,
+            (false, false) => PlacementPolicy::SingleDevice,
+        }
+    }
+
+    /// Ranks of one stage.
+    pub fn group_ranks(&self) -> usize {
+        self.slices.len()
+    }
+
+    /// Every rank, in order.
+    pub fn ranks(&self) -> impl Iterator<Item = Rank> {
+        let group = self.group_ranks();
+        self.devices.iter().enumerate().map(move |(rank, device)| Rank {
+            rank,
+            device: *device,
+            stage: rank / group,
+            index: rank % group,
+        })
+    }
+
+    /// The rank of every layer: the first of its stage's group.
+    pub fn layer_ranks(&self) -> Vec<usize> {
+        let group = self.group_ranks();
+        let stages = self.stages.iter().enumerate();
+        stages.flat_map(|(stage, layers)| layers.clone().map(move |_| stage * group)).collect()
+    }
+
+    /// The part of a role that the rank `index` of a group holds.
+    pub fn slice(&self, role: RoleName, index: usize) -> Option<&RoleSlice> {
+        self.slices.get(index)?.iter().find(|slice| slice.role == role)
+    }
+
+    /// Ranks that divide a role's weight.
+    pub fn ways(&self, role: &Role) -> usize {
+        let whole = self.slices[0].iter().any(|s| s.role == role.name && s.is_whole());
+        match role.shard {
+            ShardRule::None => 1,
+            _ if whole => 1,
+            ShardRule::OutExperts => self.expert,
+            ShardRule::OutHeads | ShardRule::OutDim | ShardRule::InDim => self.tensor,
+        }
+    }
+
+    /// The cut of a role's reduction, if it is divided.
+    pub fn cut(&self, role: RoleName) -> Option<&Cut> {
+        self.cuts.iter().find(|cut| cut.role == role)
+    }
+
+    /// Cuts that are no subtrees: with them the bits of one device are not kept.
+    pub fn cuts_off_the_tree(&self) -> impl Iterator<Item = &Cut> {
+        self.cuts.iter().filter(|cut| !cut.is_subtree())
+    }
+
+    /// Whether a stage holds a role, and in how many layers.
+    fn copies(&self, role: &Role, stage: usize) -> usize {
+        let last = self.stages.len() - 1;
+        match &role.scope {
+            Scope::Model if role.name == RoleName::Embed => usize::from(stage == 0),
+            Scope::Model if stage == last => {
+                // A tied head shares the embedding where both lie on one device.
+                usize::from(role.tied_to.is_none() || stage > 0)
+            }
+            Scope::Model => 0,
+            Scope::Layers(layers) => {
+                layers.iter().filter(|layer| self.stages[stage].contains(layer)).count()
+            }
+        }
+    }
+
+    /// Elements of the weights that a rank holds.
+    pub fn weight_elements(&self, d: &Descriptor, rank: Rank) -> u64 {
+        let each = |(role, slice): (&Role, &RoleSlice)| {
+            slice.elements() * self.copies(role, rank.stage) as u64
+        };
+        d.roles.iter().zip(&self.slices[rank.index]).map(each).sum()
+    }
+
+    /// Elements of the weights that a rank holds and that every rank of its group holds as well.
+    pub fn replicated_elements(&self, d: &Descriptor, rank: Rank) -> u64 {
+        let each = |(role, slice): (&Role, &RoleSlice)| match slice.is_whole() {
+            true => slice.elements() * self.copies(role, rank.stage) as u64,
+            false => 0,
+        };
+        d.roles.iter().zip(&self.slices[rank.index]).map(each).sum()
+    }
+
+    /// Elements that one token adds to a rank's attention caches: keys and values, or latents.
+    pub fn cache_elements_per_token(&self, d: &Descriptor, rank: Rank) -> u64 {
+        let layers = &d.layer_mixers[self.stages[rank.stage].clone()];
+        let heads = self.slice(RoleName::AttnK, rank.index).map_or(0, |s| 2 * s.axes[0].len());
+        // One latent and one rope key, which every head reads.
+        let latent = d.mla.as_ref().map_or(0, |mla| mla.latent_dim + mla.rope.rotary_dim);
+        let of_layer = |mixer: &Mixer| match mixer {
+            Mixer::FullAttention => heads,
+            Mixer::Mla => latent,
+            Mixer::Gdn => 0,
+        };
+        layers.iter().map(of_layer).sum::<usize>() as u64
+    }
+
+    /// Roles with a head that several ranks hold, because the ranks outnumber the heads, and the
+    /// number of ranks that hold each.
+    pub fn shared_heads(&self, d: &Descriptor) -> Vec<(RoleName, usize)> {
+        let shared = |role: &Role| {
+            let axis = divided_axis(role)?;
+            let part = &self.slice(role.name, 0)?.axes[axis];
+            let held: usize = (0..self.group_ranks())
+                .filter(|index| {
+                    self.slice(role.name, *index).is_some_and(|s| overlaps(part, &s.axes[axis]))
+                })
+                .count();
+            let ways = self.group_ranks() / self.ways(role);
+            (self.ways(role) > 1 && held > ways).then_some((role.name, held / ways))
+        };
+        d.roles.iter().filter_map(shared).collect()
+    }
+}
+
+fn overlaps(a: &AxisSlice, b: &AxisSlice) -> bool {
+    let meets = |x: &Range<usize>, y: &Range<usize>| x.start < y.end && y.start < x.end;
+    a.ranges.iter().any(|x| b.ranges.iter().any(|y| meets(x, y)))
 }

@@ -28,6 +28,23 @@ pub(super) fn embedding(tokens: &[u32], weight: &Weight, round: bool, out: &mut 
     });
 }
 
+/// As [`embedding`], of the rows from `first_row` on that `weight` holds; −0 for other tokens. Adding
+/// −0 changes no number, not even the sign of a zero.
+pub(super) fn embedding_part(
+    tokens: &[u32],
+    weight: &Weight,
+    first_row: usize,
+    round: bool,
+    out: &mut [f32],
+) {
+    for_each_row(out, weight.cols, |i, row| {
+        match (tokens[i] as usize).checked_sub(first_row).filter(|id| *id < weight.rows) {
+            Some(id) => embedding(&[id as u32], weight, round, row),
+            None => row.fill(-0.0),
+        }
+    });
+}
+
 /// Splits per-head `[q | gate]` of every row.
 pub(super) fn q_gate_split(
     x: &[f32],

@@ -17,6 +17,7 @@ use super::rms_norm::{Norm, per_head_norm, residual_norm, rms_norm};
 use super::rope::{Frequencies, rope};
 use super::state::{AttentionCache, CpuState};
 use crate::backend::cpu::Isa;
+use crate::backend::ranks::Link;
 use crate::backend::{
     CacheKind, CacheSpec, GdnSpec, NormWeight, OpKind, Plan, Policy, Region, Span, WeightRef,
 };
@@ -29,6 +30,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 mod context;
 mod experts;
 mod product;
+mod rank;
 
 pub(super) use context::Context;
 
@@ -52,6 +54,8 @@ pub(super) struct Executor {
     /// The kernels, if the policy is `fast`.
     fast: Option<Kernels>,
     round: bool,
+    /// The way to the other ranks, if there are any.
+    pub(super) link: Option<Link>,
     /// Index into [`Region::ALL`] of the operation under way, to attribute a fault.
     current: AtomicUsize,
 }
@@ -97,6 +101,7 @@ impl Executor {
             kernels: Kernels::of(isa),
             fast: (policy == Policy::Fast).then(|| Kernels::of(isa)),
             round: policy.rounds_to_bf16(),
+            link: None,
             current: AtomicUsize::new(0),
         })
     }
@@ -320,6 +325,12 @@ impl Executor {
                 let width = b.width(out);
                 b.with(out, |out, b| silu_mul(isa, b.get(gate), b.get(up), width, round, out));
             }
+            OpKind::EmbeddingPart { .. }
+            | OpKind::GemmPart { .. }
+            | OpKind::AllReduce { .. }
+            | OpKind::AllGather { .. }
+            | OpKind::StageSend { .. }
+            | OpKind::StageReceive { .. } => self.run_rank(op, context, b),
         }
     }
 

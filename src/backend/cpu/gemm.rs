@@ -10,15 +10,8 @@ use super::isa::multiversion;
 use super::lanes::{LANES, Lanes, Widen, dot, halve};
 use super::rows::{Scatter, for_each_chunk, for_ranges, items_per_task};
 use crate::backend::cpu::Isa;
-use crate::tensor::{Storage, Weight, round_bf16};
+use crate::tensor::{Storage, Weight, round_bf16, segments};
 use crate::units::mutant;
-
-/// Segments of a reduction over K: the largest of 8, 4, 2 with K mod 64·S = 0, else 1.
-///
-/// K is that of the logical role, before any sharding, fusion or packing.
-pub fn segments(k: usize) -> usize {
-    [8, 4, 2].into_iter().find(|s| k.is_multiple_of(64 * s)).unwrap_or(1)
-}
 
 /// Weight rows of one parallel task, when several tokens share the widened rows.
 const TASK_ROWS: usize = 16;
@@ -216,14 +209,6 @@ mod tests {
             sums = sums.chunks(2).map(|p| p[0] + p[1]).collect();
         }
         sums[0]
-    }
-
-    #[test]
-    fn segment_counts() {
-        assert_eq!(
-            [64, 128, 256, 512, 576, 1536, 176, 17408].map(segments),
-            [1, 2, 4, 8, 1, 8, 1, 8]
-        );
     }
 
     #[test]

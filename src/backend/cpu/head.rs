@@ -47,7 +47,9 @@ impl Head<'_> {
             let context =
                 Context::new(&self.model.executor, &[], &[]).with_phases(self.phases.select(block));
             for op in &plan.head_ops {
-                if matches!(op.kind, OpKind::GemmF32 { .. }) && !needs_logits(block, wants) {
+                let of_logits =
+                    matches!(op.kind, OpKind::GemmF32 { .. } | OpKind::AllGather { .. });
+                if of_logits && !needs_logits(block, wants) {
                     continue;
                 }
                 self.model.executor.run(&op.kind, &context, head, &mut []);
@@ -66,7 +68,7 @@ impl Head<'_> {
         let plan = &self.model.plan;
         let mut buffers = vec![plan.residual, plan.final_hidden];
         if needs_logits(block, wants) {
-            buffers.push(plan.logits);
+            buffers.extend(plan.logits_buffers());
         }
         buffers
     }

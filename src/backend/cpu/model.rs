@@ -13,6 +13,7 @@ use super::state::{AttentionCache, CpuState};
 use super::support;
 use crate::backend::cpu::Isa;
 use crate::backend::cpu::attention_core::BLOCK_TOKENS;
+use crate::backend::ranks::Link;
 use crate::backend::{
     Binding, Buf, CacheSpec, DeviceKind, DeviceModel, Fault, Plan, Policy, RegionRun, RowOutput,
     Span, State, Step, Taps, WeightRef,
@@ -74,7 +75,7 @@ impl CpuModel {
         });
         let body_buffers = (0..plan.buffers.len())
             .map(Buf)
-            .filter(|buf| *buf != plan.logits && *buf != plan.final_hidden)
+            .filter(|buf| *buf != plan.final_hidden && !plan.logits_buffers().contains(buf))
             .collect();
         Ok(CpuModel {
             body_buffers,
@@ -85,6 +86,21 @@ impl CpuModel {
             pool,
             scratch,
         })
+    }
+
+    /// As [`CpuModel::new`], for a plan of one of several ranks.
+    ///
+    /// # Errors
+    /// As [`CpuModel::new`].
+    pub fn of_rank(
+        plan: Plan,
+        weights: HashMap<WeightRef, Weight>,
+        options: &CpuOptions,
+        link: Link,
+    ) -> Result<CpuModel, String> {
+        let mut model = CpuModel::new(plan, weights, options)?;
+        model.executor.link = Some(link);
+        Ok(model)
     }
 
     /// The instruction set its kernels run on.
@@ -133,6 +149,10 @@ impl CpuModel {
             left = later;
         }
         advance(&mut states, &step.spans);
+        if self.plan.head_ops.is_empty() {
+            // A stage before the last.
+            return vec![RowOutput::Nothing; step.wants.len()];
+        }
         Head { model: self, poison: self.poison, phases }.run(&step.wants, body, head, taps)
     }
 }

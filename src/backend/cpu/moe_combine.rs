@@ -15,7 +15,7 @@ use crate::backend::cpu::Isa;
 use crate::tensor::round_bf16;
 use crate::units::mutant;
 
-/// Sums the experts of every row: `x` holds the experts' outputs in the places of `order`, `index`
+/// Sums the experts of every row that are here: `x` holds the experts' outputs in the places of `order`, `index`
 /// and `weights` are `rows × k`, `out` is `rows × width`.
 #[expect(clippy::too_many_arguments, reason = "a kernel names every operand")]
 pub(super) fn moe_combine(
@@ -32,12 +32,15 @@ pub(super) fn moe_combine(
     for_each_row(out, width, |row, out| {
         let choices = row * k..(row + 1) * k;
         let mut leaves: Vec<Leaf<'_>> = choices
-            .map(|c| Leaf {
-                expert: index[c] as usize,
-                weight: weights[c],
-                values: &x[order.places()[c] * width..][..width],
+            .filter_map(|c| {
+                let values = &x[order.places()[c]? * width..][..width];
+                Some(Leaf { expert: index[c] as usize, weight: weights[c], values })
             })
             .collect();
+        if leaves.is_empty() {
+            // No expert of this row is here. Adding −0 changes no number.
+            return out.fill(-0.0);
+        }
         if !mutant!("moe_combine_by_weight") {
             leaves.sort_by_key(|leaf| leaf.expert);
         }
@@ -143,6 +146,8 @@ pub(super) fn moe_shared(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::ExpertSpan;
+    use crate::tensor::add_as_tree;
 
     /// The definition: a full tree whose absent leaves add nothing.
     fn oracle(chosen: &[(usize, f32)], experts: usize) -> f32 {
@@ -168,14 +173,46 @@ mod tests {
         for (experts, ids) in [8, 8, 8, 6].into_iter().zip(ids) {
             for values in [[big, 1.0, 1.0], [1.0, big, 1.0], [1.0, 1.0, big]] {
                 let index: Vec<f32> = ids.iter().map(|i| *i as f32).collect();
-                let order = Order::new(&index, experts);
+                let order = Order::new(&index, ExpertSpan::all(experts));
                 let mut x = vec![0.0; 3];
-                order.places().iter().zip(values).for_each(|(place, v)| x[*place] = v);
+                order.places().iter().zip(values).for_each(|(place, v)| x[place.unwrap()] = v);
                 let mut out = [f32::NAN];
                 moe_combine(Isa::PORTABLE, &x, &index, &[1.0; 3], &order, 1, false, &mut out);
                 let chosen: Vec<(usize, f32)> = ids.into_iter().zip(values).collect();
                 assert_eq!(out[0], oracle(&chosen, experts), "{ids:?} {values:?}");
             }
+        }
+    }
+
+    /// Parts of the experts that are subtrees, summed elsewhere and added as a tree, are the sum of
+    /// all; a row that chose no expert of a part adds nothing there.
+    #[test]
+    fn parts_that_are_subtrees_add_up_to_the_whole() {
+        let ids = [[0usize, 2, 3], [2, 0, 1], [7, 1, 6], [5, 2, 4]];
+        let index: Vec<f32> = ids.iter().flatten().map(|i| *i as f32).collect();
+        let weights: Vec<f32> = (0..index.len()).map(|i| [1.0, -0.3, 0.7][i % 3]).collect();
+        let value = |row: usize, expert: usize| [16_777_216.0f32, 1.0, 0.1][(row + expert) % 3];
+        let (width, experts) = (2, 8);
+        let sum = |span: ExpertSpan| {
+            let order = Order::new(&index, span);
+            let mut x = vec![f32::NAN; index.len() * width];
+            for (choice, place) in order.places().iter().enumerate() {
+                let Some(place) = place else { continue };
+                x[place * width..][..width].fill(value(choice / 3, index[choice] as usize));
+            }
+            let mut out = vec![f32::NAN; ids.len() * width];
+            moe_combine(Isa::PORTABLE, &x, &index, &weights, &order, width, false, &mut out);
+            out
+        };
+        let whole = sum(ExpertSpan::all(experts));
+        for ranks in [2, 4, 8] {
+            let count = experts / ranks;
+            let part = |rank: usize| sum(ExpertSpan { first: rank * count, count, of: experts });
+            let total = add_as_tree((0..ranks).map(part).collect(), |a, b| {
+                a.iter().zip(&b).map(|(a, b)| a + b).collect::<Vec<f32>>()
+            });
+            let bits = |v: &[f32]| v.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&total.unwrap()), bits(&whole), "{ranks} ranks");
         }
     }
 }

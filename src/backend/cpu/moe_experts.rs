@@ -10,55 +10,65 @@ use super::fast::{self, Kernels, Panels};
 use super::gemm::gemm;
 use super::pool::current_threads;
 use super::rows::for_each_part;
+use crate::backend::ExpertSpan;
 use crate::backend::cpu::Isa;
 use crate::tensor::Weight;
 use crate::units::mutant;
 
-/// Where the choices of all rows lie once they are sorted by (expert, row).
+/// Where the choices of all rows lie once they are sorted by (expert, row), for the experts that are
+/// here.
 #[derive(Clone, Debug)]
 pub(super) struct Order {
-    /// Expert e has the places `starts[e] .. starts[e + 1]`.
+    /// The expert e of those that are here has the places `starts[e] .. starts[e + 1]`.
     starts: Vec<usize>,
-    /// The place of every choice (`row · k + choice`).
-    places: Vec<usize>,
+    /// The place of every choice (`row · k + choice`); `None` if its expert is elsewhere.
+    places: Vec<Option<usize>>,
 }
 
 impl Order {
     /// The order of `index` (`rows × k` expert ids).
-    pub(super) fn new(index: &[f32], experts: usize) -> Order {
-        let mut starts = vec![0; experts + 1];
-        for id in index {
-            starts[*id as usize + 1] += 1;
+    pub(super) fn new(index: &[f32], experts: ExpertSpan) -> Order {
+        let here = |id: &f32| experts.place(*id as usize);
+        let mut starts = vec![0; experts.count + 1];
+        for e in index.iter().filter_map(here) {
+            starts[e + 1] += 1;
         }
-        for e in 0..experts {
+        for e in 0..experts.count {
             starts[e + 1] += starts[e];
         }
         let mut next = starts.clone();
         let places = index.iter().map(|id| {
-            let place = next[*id as usize];
-            next[*id as usize] += 1;
-            place
+            let place = &mut next[here(id)?];
+            *place += 1;
+            Some(*place - 1)
         });
         Order { places: places.collect(), starts }
     }
 
-    /// The place of every choice.
-    pub(super) fn places(&self) -> &[usize] {
+    /// The place of every choice whose expert is here.
+    pub(super) fn places(&self) -> &[Option<usize>] {
         &self.places
+    }
+
+    /// Choices whose experts are here.
+    fn len(&self) -> usize {
+        self.starts.last().copied().unwrap_or(0)
     }
 }
 
-/// Copies the rows of `x` (`rows × width`) to the places of their choices.
+/// Copies the rows of `x` (`rows × width`) to the places of their choices; rows of `out` after the last
+/// place are left as they are.
 pub(super) fn moe_permute(x: &[f32], order: &Order, width: usize, out: &mut [f32]) {
     let k = order.places.len() / (x.len() / width).max(1);
-    let mut sources = vec![0; order.places.len()];
+    let mut sources = vec![0; order.len()];
     for (choice, place) in order.places.iter().enumerate() {
-        let place = if mutant!("moe_permute_swapped") { place ^ 1 } else { *place };
+        let Some(place) = *place else { continue };
+        let place = if mutant!("moe_permute_swapped") { place ^ 1 } else { place };
         if let Some(source) = sources.get_mut(place) {
             *source = if mutant!("moe_permute_unsorted") { place / k } else { choice / k };
         }
     }
-    super::rows::for_each_row(out, width, |place, row| {
+    super::rows::for_each_row(&mut out[..order.len() * width], width, |place, row| {
         row.copy_from_slice(&x[sources[place] * width..][..width]);
     });
 }
@@ -169,11 +179,23 @@ mod tests {
     #[test]
     fn places_are_sorted_by_expert_then_row() {
         // Rows choose (2, 0), (0, 1), (2, 1).
-        let order = Order::new(&[2.0, 0.0, 0.0, 1.0, 2.0, 1.0], 4);
+        let index = [2.0, 0.0, 0.0, 1.0, 2.0, 1.0];
+        let order = Order::new(&index, ExpertSpan::all(4));
         assert_eq!(order.starts, [0, 2, 4, 6, 6]);
-        assert_eq!(order.places(), [4, 0, 1, 2, 5, 3]);
+        assert_eq!(order.places(), [4, 0, 1, 2, 5, 3].map(Some));
         let mut out = vec![f32::NAN; 6];
         moe_permute(&[10.0, 11.0, 12.0], &order, 1, &mut out);
         assert_eq!(out, [10.0, 11.0, 11.0, 12.0, 10.0, 12.0]);
+    }
+
+    #[test]
+    fn choices_of_experts_elsewhere_have_no_place() {
+        let index = [2.0, 0.0, 0.0, 1.0, 2.0, 1.0];
+        let order = Order::new(&index, ExpertSpan { first: 2, count: 2, of: 4 });
+        assert_eq!(order.starts, [0, 2, 2]);
+        assert_eq!(order.places(), [Some(0), None, None, None, Some(1), None]);
+        let mut out = vec![-1.0; 6];
+        moe_permute(&[10.0, 11.0, 12.0], &order, 1, &mut out);
+        assert_eq!(out, [10.0, 12.0, -1.0, -1.0, -1.0, -1.0]);
     }
 }

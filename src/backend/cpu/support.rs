@@ -162,10 +162,10 @@ impl Checker<'_> {
                     (down, inner_width, hidden),
                 ] {
                     let found = self.columns(weight, cols)?;
-                    if found.rows != experts * rows {
+                    if found.rows != experts.count * rows {
                         return Err(format!(
-                            "weight `{}` has {} rows, {experts} × {rows} expected",
-                            weight.role, found.rows
+                            "weight `{}` has {} rows, {} × {rows} expected",
+                            weight.role, found.rows, experts.count
                         ));
                     }
                 }
@@ -194,6 +194,25 @@ impl Checker<'_> {
                 self.same(residual, x)?;
                 self.same(residual, out)?;
                 self.norm(norm, self.width(residual))
+            }
+            OpKind::EmbeddingPart { weight, out, .. } => {
+                self.columns(weight, self.width(out)).map(|_| ())
+            }
+            OpKind::GemmPart { x, weight, segments, out } => {
+                let weight = self.columns(weight, self.width(x))?;
+                if ![1, 2, 4, 8].contains(&segments) || !weight.cols.is_multiple_of(segments) {
+                    return Err(format!("{} columns in {segments} segments", weight.cols));
+                }
+                self.is(out, weight.rows)
+            }
+            OpKind::AllGather { x, out, .. } => {
+                if self.width(out).is_multiple_of(self.width(x).max(1)) {
+                    return Ok(());
+                }
+                Err(format!("parts of {} make no rows of {}", self.width(x), self.width(out)))
+            }
+            OpKind::AllReduce { .. } | OpKind::StageSend { .. } | OpKind::StageReceive { .. } => {
+                Ok(())
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::launch::{Argument, Launch, tensor_map};
 use super::{CudaError, Device, KernelArch};
-use crate::backend::cpu::segments;
+use crate::tensor::segments;
 use cudarc::driver::CudaFunction;
 
 /// Y\[n\]\[m\] = Σ_k X\[n\]\[k\]·W\[m\]\[k\]: addresses of BF16 device memory and sizes.

@@ -203,13 +203,17 @@ fn seed(args: &Args, nothing: bool) -> Result<Option<Seed>, Failure> {
 }
 
 fn engine_line(engine: &Engine) -> String {
-    let descriptor = engine.descriptor();
+    let (descriptor, placement) = (engine.descriptor(), engine.placement());
+    let ranks = match placement.devices.len() {
+        1 => String::new(),
+        ranks => format!(" in {ranks} ranks"),
+    };
     format!(
-        "{}, {} layers, {:.1} MB of weights on {}, policy {}",
+        "{}, {} layers, {:.1} MB of weights on {}{ranks}, policy {}",
         descriptor.family,
         descriptor.layers(),
         engine.weight_bytes() as f64 / 1e6,
-        engine.placement().devices[0],
+        placement.devices[0],
         engine.policy()
     )
 }

@@ -1,9 +1,12 @@
 //! `assay model describe`.
 
+use super::placement;
 use crate::cli::model_args::DescriptorArgs;
+use crate::cli::placement_args::PlacementArgs;
 use crate::cli::table::{bytes, columns, grouped};
-use crate::cli::{Console, Failure};
+use crate::cli::{Console, Failure, OrExit};
 use crate::descriptor::{Descriptor, Mixer, OutputGate, Role, Rope, RopeScaling};
+use crate::placement::{Device, Placement};
 use crate::units::Exit;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -11,7 +14,9 @@ use std::path::PathBuf;
 const EXAMPLES: &str = "\
 Examples:
   assay model describe ./SmolLM2-135M
-  assay model describe --descriptor descriptors/qwen38-27b.json --json";
+  assay model describe --descriptor descriptors/qwen38-27b.json --json
+  assay model describe --descriptor descriptors/qwen38-27b.json --tp 2
+  assay model describe --descriptor descriptors/qwen38-27b.json --gpus 0,1";
 
 /// Arguments of `assay model describe`.
 #[derive(Debug, clap::Args)]
@@ -23,16 +28,33 @@ pub(super) struct Args {
     /// Describe this descriptor file instead
     #[arg(long, value_name = "FILE", conflicts_with = "dir")]
     descriptor: Option<PathBuf>,
+    #[command(flatten)]
+    placement: PlacementArgs,
+}
+
+impl Args {
+    /// The placement asked for. Planning needs no device.
+    fn placement(&self, d: &Descriptor) -> Result<Option<Placement>, Failure> {
+        let kind = if self.placement.gpus.is_empty() { Device::Cpu } else { Device::Cuda(0) };
+        let request = self.placement.is_given().then(|| self.placement.request(kind));
+        request.map(|r| Placement::plan(d, &r).or_exit(Exit::Usage)).transpose()
+    }
 }
 
 /// Runs `assay model describe`.
 pub(super) fn run(args: &Args, console: &Console) -> Result<Exit, Failure> {
     let source = DescriptorArgs { descriptor: args.descriptor.clone(), check_descriptor: false };
     let d = source.descriptor_of(&args.dir.clone().unwrap_or_default())?;
+    let placed = args.placement(&d)?;
     if console.json() {
-        console.product_json(&as_json(&d))?;
+        let mut json = as_json(&d);
+        if let Some(placed) = &placed {
+            json["placement"] = placement::as_json(&d, placed);
+        }
+        console.product_json(&json)?;
     } else {
-        console.product(&as_text(&d))?;
+        let placed = placed.map(|p| format!("\n{}", placement::as_text(&d, &p)));
+        console.product(&(as_text(&d) + &placed.unwrap_or_default()))?;
     }
     Ok(Exit::Success)
 }

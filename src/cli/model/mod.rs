@@ -2,6 +2,7 @@
 
 mod command;
 mod describe;
+mod placement;
 mod progress;
 mod quantize;
 mod synth;

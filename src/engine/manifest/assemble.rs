@@ -56,7 +56,8 @@ impl<'a> Execution<'a> {
                     }
                 }
             }
-            .with_artifact(engine.artifact()),
+            .with_artifact(engine.artifact())
+            .placed(engine.placement()),
             placement: engine.placement().clone(),
             page_tokens: BLOCK_TOKENS,
             source: source.clone(),

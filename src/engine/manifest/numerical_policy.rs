@@ -12,6 +12,7 @@ use crate::backend::cpu::{
 use crate::backend::{Binding, DeviceKind, Fusion, OpKind, Policy, Region, cuda};
 use crate::descriptor::Descriptor;
 use crate::engine::lower::lower;
+use crate::placement::{Cut, Placement, Tree};
 use crate::units::{Canonical, Digest, mutant};
 use crate::weights::Artifact;
 
@@ -36,13 +37,16 @@ pub struct NumericalPolicy {
     pub block_tokens: usize,
     /// The roles that are packed and what prefill reads; `None` where none is.
     pub quantization: Option<Quantization>,
-    /// The sampler's arithmetic by name, and the version of its transform from logits to a choice.
     /// Rewrites of the plan, sorted.
     pub fusions: Vec<Fusion>,
+    /// The sampler's arithmetic by name, and the version of its transform from logits to a choice.
     pub sampler: &'static str,
     pub sampler_version: u32,
     /// What truncates the distribution, in order of application; nothing unless a request asks.
     pub truncation: Vec<SamplerTransform>,
+    /// Reductions that ranks divide otherwise than by subtrees of the reduction tree. Where every cut is
+    /// a subtree the bits are those of one device, and nothing of the placement shows here.
+    pub cuts_off_the_tree: Vec<Cut>,
 }
 
 /// A transform between the logits and the draw.
@@ -84,6 +88,7 @@ impl NumericalPolicy {
             sampler: SAMPLER,
             sampler_version: SAMPLER_VERSION,
             truncation: Vec::new(),
+            cuts_off_the_tree: Vec::new(),
         }
     }
 
@@ -103,6 +108,15 @@ impl NumericalPolicy {
             bindings: cuda::policy_bindings(policy),
             ..NumericalPolicy::of(descriptor, policy, Isa::PORTABLE)
         }
+    }
+
+    /// The same, computed by the ranks of a placement.
+    pub fn placed(self, placement: &Placement) -> NumericalPolicy {
+        // `fast` sums a product in one chain: no part of it is a subtree. Experts are a tree there too.
+        let chained = |cut: &Cut| matches!(cut.tree, Tree::Segments(_)) && self.policy == Policy::Fast;
+        let off = |cut: &&Cut| chained(cut) || !cut.is_subtree();
+        let cuts_off_the_tree = placement.cuts.iter().filter(off).cloned().collect();
+        NumericalPolicy { cuts_off_the_tree, ..self }
     }
 
     /// Digest of the region → implementation table alone.
@@ -187,14 +201,7 @@ impl NumericalPolicy {
                 ),
             ),
             ("quantization", quantization_fields(self.quantization.as_ref(), self.policy)),
-            (
-                "collectives",
-                Canonical::object([
-                    ("element_type", Canonical::from(NOT_APPLICABLE)),
-                    ("merge_type", NOT_APPLICABLE.into()),
-                    ("cuts_off_the_tree", Canonical::List(Vec::new())),
-                ]),
-            ),
+            ("collectives", collectives(&self.cuts_off_the_tree)),
             ("backward", NOT_APPLICABLE.into()),
             (
                 "sampler",
@@ -239,6 +246,19 @@ fn gemm(device: DeviceKind, policy: Policy) -> Canonical {
     ])
 }
 
+/// How ranks add what they have, where that decides bits.
+fn collectives(cuts: &[Cut]) -> Canonical {
+    let cut = |cut: &Cut| {
+        Canonical::object([("role", Canonical::from(cut.role.as_str())), ("ways", cut.ways.into())])
+    };
+    let dtype = if cuts.is_empty() { NOT_APPLICABLE } else { "f32" };
+    Canonical::object([
+        ("element_type", Canonical::from(dtype)),
+        ("merge_type", dtype.into()),
+        ("cuts_off_the_tree", Canonical::List(cuts.iter().map(cut).collect())),
+    ])
+}
+
 /// What of a region is rounded to BF16 where the policy rounds; the modules of the regions state
 /// the arithmetic between.
 fn rounded_to_bf16(region: Region) -> &'static str {
@@ -261,13 +281,16 @@ fn rounded_to_bf16(region: Region) -> &'static str {
         Region::MoeRouter => "weights where the model keeps them in its own type",
         Region::GateUp => "both products, output",
         Region::ResidualNorm => "sum, then as rms_norm",
+        Region::AllReduce => "sum",
         Region::RmsNorm | Region::PerHeadNorm => "plain: normalised row, output; one_plus: output",
         Region::Rope => "half_split: cosine, sine, output; interleaved: output",
         Region::GdnPrepare => "query, key",
         Region::GdnGatedNorm => "normalised row, weighted row if the weight is BF16, output",
-        Region::QGateSplit | Region::KvWrite | Region::MoePermute => {
-            "nothing: copies what is rounded already"
-        }
+        Region::QGateSplit
+        | Region::KvWrite
+        | Region::MoePermute
+        | Region::AllGather
+        | Region::StageTransfer => "nothing: copies what is rounded already",
         Region::GdnCommit | Region::GemmF32 | Region::LogSoftmax | Region::Sampler => "nothing",
     }
 }

@@ -2,6 +2,7 @@
 
 mod capture_compare;
 mod chunk_consistency;
+mod collective;
 mod core_reference;
 mod descriptor_echo;
 mod descriptor_snapshot;
@@ -16,6 +17,8 @@ mod logits_source;
 mod long_sequence;
 mod manifest_identity;
 mod model_reference;
+mod placement_equivalence;
+mod placement_plan;
 mod quant_artifact;
 mod quant_format;
 mod quant_kernel;

@@ -1,12 +1,13 @@
 //! Every kind, in one table: a new one adds its line here and its `mod` line beside.
 
 use super::{
-    capture_compare, chunk_consistency, core_reference, descriptor_echo, descriptor_snapshot,
-    device_facts, equal_logits, file_layouts, fusion_equivalence, generation_lifecycle,
-    instruction_sets, long_sequence, manifest_identity, model_reference, quant_artifact,
-    quant_format, quant_kernel, refusal, region_invariance, region_inventory, resource_safety,
-    routing, runner_probe, sampling_distribution, sampling_replay, schedule_invariance, soak,
-    state_checkpoint, tokenizer_stream,
+    capture_compare, chunk_consistency, collective, core_reference, descriptor_echo,
+    descriptor_snapshot, device_facts, equal_logits, file_layouts, fusion_equivalence,
+    generation_lifecycle, instruction_sets, long_sequence, manifest_identity, model_reference,
+    placement_equivalence, placement_plan, quant_artifact, quant_format, quant_kernel, refusal,
+    region_invariance, region_inventory, resource_safety, routing, runner_probe,
+    sampling_distribution, sampling_replay, schedule_invariance, soak, state_checkpoint,
+    tokenizer_stream,
 };
 use crate::harness::kind::{DeviceUse, GateKind, KindSpec, PolicyUse};
 use crate::harness::spec::{Diagnostic, Overrides, Reading, parse_kind};
@@ -40,6 +41,7 @@ const fn kind<K: KindSpec>() -> Registration {
 pub(in crate::harness) static REGISTRY: &[Registration] = &[
     kind::<capture_compare::CaptureCompare>(),
     kind::<chunk_consistency::ChunkConsistency>(),
+    kind::<collective::Collective>(),
     kind::<core_reference::CoreReference>(),
     kind::<descriptor_echo::DescriptorEcho>(),
     kind::<descriptor_snapshot::DescriptorSnapshot>(),
@@ -53,6 +55,8 @@ pub(in crate::harness) static REGISTRY: &[Registration] = &[
     kind::<long_sequence::LongSequence>(),
     kind::<manifest_identity::ManifestIdentity>(),
     kind::<model_reference::ModelReference>(),
+    kind::<placement_equivalence::PlacementEquivalence>(),
+    kind::<placement_plan::PlacementPlan>(),
     kind::<quant_artifact::QuantArtifact>(),
     kind::<quant_format::QuantFormat>(),
     kind::<quant_kernel::QuantKernel>(),

@@ -8,6 +8,7 @@ use super::super::moe_router::moe_router;
 use super::Executor;
 use crate::backend::{OpKind, Plan, WeightRef};
 use crate::tensor::Weight;
+use crate::units::mutant;
 use std::collections::HashMap;
 
 impl Executor {
@@ -45,6 +46,8 @@ impl Executor {
             OpKind::MoeCombine { x, index, weights, experts, out } => {
                 let order = Order::new(b.get(index), experts);
                 let width = b.width(out);
+                // Part of a sum is rounded where the parts meet.
+                let round = round && (experts.is_whole() || mutant!("expert_part_rounded"));
                 b.with(out, |out, b| {
                     let (x, index, weights) = (b.get(x), b.get(index), b.get(weights));
                     moe_combine(isa, x, index, weights, &order, width, round, out);
@@ -74,9 +77,9 @@ pub(super) fn bind(
             if let Some(panels) = repacked.experts.remove(&weight) {
                 return panels.into_iter().map(Matrix::Panels).collect();
             }
-            let rows = matrices[&weight].rows / experts;
+            let rows = matrices[&weight].rows / experts.count;
             let slice = |e: usize| matrices[&weight].slice_rows(e * rows..(e + 1) * rows);
-            (0..experts).map(|e| Matrix::Plain(slice(e))).collect()
+            (0..experts.count).map(|e| Matrix::Plain(slice(e))).collect()
         };
         let matrices = of(gate).into_iter().zip(of(up)).zip(of(down));
         let expert = |((gate, up), down)| Expert { gate, up, down };

@@ -4,6 +4,7 @@ use super::super::buffers::Buffers;
 use super::super::elementwise::silu_mul;
 use super::super::fast;
 use super::super::gemm::gemm;
+use super::super::gemm_part::gemm_part;
 use super::super::int4::{self, Reads, Rounding};
 use super::super::state::CpuState;
 use super::{Context, Executor};
@@ -105,6 +106,27 @@ impl Executor {
         match self.panels.get(weight) {
             Some(panels) => fast::gemm(self.kernels, x, panels, out, round),
             None => gemm(self.isa, x, &self.matrices[weight], out, round),
+        }
+    }
+
+    /// Region `gemm` over this rank's part of K: FP32 sums.
+    pub(super) fn part(
+        &self,
+        weight: &WeightRef,
+        x: &[f32],
+        context: &Context<'_>,
+        segments: usize,
+        out: &mut [f32],
+    ) {
+        let wide = |x: &[f32], out: &mut [f32]| match self.panels.get(weight) {
+            Some(panels) => fast::gemm(self.kernels, x, panels, out, false),
+            None => gemm_part(self.isa, x, &self.matrices[weight], segments, out),
+        };
+        match self.packed.get(weight) {
+            Some(packed) => {
+                packed.part(self.isa, x, &context.phases, wide, segments, out, self.round);
+            }
+            None => wide(x, out),
         }
     }
 

@@ -138,9 +138,11 @@ pub(in crate::backend::cpu) fn pack(
     let mut chosen: Vec<(WeightRef, Option<usize>, Shared<u16>, usize)> = Vec::new();
     for op in plan.all_ops() {
         let (weights, experts) = match op.kind {
-            OpKind::Gemm { weight, .. } | OpKind::GemmF32 { weight, .. } => (vec![weight], None),
+            OpKind::Gemm { weight, .. }
+            | OpKind::GemmF32 { weight, .. }
+            | OpKind::GemmPart { weight, .. } => (vec![weight], None),
             OpKind::MoeExperts { experts, gate, up, down, .. } => {
-                (vec![gate, up, down], Some(experts))
+                (vec![gate, up, down], Some(experts.count))
             }
             OpKind::GateUp { gate, up, .. } => (vec![gate, up], None),
             _ => continue,

@@ -1,6 +1,7 @@
 //! A packed weight of a loaded model: which kernel executes it, and which rows.
 
 use super::super::arena::Arena;
+use super::super::gemm_part::packed_part;
 use super::super::phase::Phases;
 use super::oracle::oracle;
 use super::panel::Panel;
@@ -136,6 +137,41 @@ impl Packed {
         out: &mut [f32],
         rounding: Rounding,
     ) {
+        self.multiply(x, phases, wide, out, |form, x, out| match form {
+            Form::Stored(stored) => oracle(isa, x, stored, out, rounding),
+            Form::Panel(panel) => {
+                int4_products(isa, x, [Product { panel, out, round: rounding.results }]);
+            }
+        });
+    }
+
+    /// As [`Packed::product`] over part of K, which holds `segments` of the whole: FP32 sums.
+    #[expect(clippy::too_many_arguments, reason = "a kernel names every operand")]
+    pub(in crate::backend::cpu) fn part(
+        &self,
+        isa: Isa,
+        x: &[f32],
+        phases: &Phases,
+        wide: impl Fn(&[f32], &mut [f32]),
+        segments: usize,
+        out: &mut [f32],
+        round_weights: bool,
+    ) {
+        self.multiply(x, phases, wide, out, |form, x, out| match form {
+            Form::Stored(stored) => packed_part(isa, x, stored, segments, round_weights, out),
+            Form::Panel(panel) => int4_products(isa, x, [Product { panel, out, round: false }]),
+        });
+    }
+
+    /// Rows of prefill by `wide` where it is kept, others by `packed`.
+    fn multiply(
+        &self,
+        x: &[f32],
+        phases: &Phases,
+        wide: impl Fn(&[f32], &mut [f32]),
+        out: &mut [f32],
+        packed: impl Fn(&Form, &[f32], &mut [f32]),
+    ) {
         let tokens = x.len() / self.cols;
         let runs = match self.prefill_is_wide {
             true => phases.runs(tokens),
@@ -144,12 +180,9 @@ impl Packed {
         for (rows, prefill) in runs {
             let x = &x[rows.start * self.cols..rows.end * self.cols];
             let out = &mut out[rows.start * self.rows..rows.end * self.rows];
-            match (prefill, &self.form) {
-                (true, _) => wide(x, out),
-                (false, Form::Stored(stored)) => oracle(isa, x, stored, out, rounding),
-                (false, Form::Panel(panel)) => {
-                    int4_products(isa, x, [Product { panel, out, round: rounding.results }]);
-                }
+            match prefill {
+                true => wide(x, out),
+                false => packed(&self.form, x, out),
             }
         }
     }

@@ -284,6 +284,14 @@ impl Executor<'_> {
             OpKind::GateUp { .. } | OpKind::ResidualNorm { .. } => {
                 unreachable!("fusions of the plan are undone when a model is loaded")
             }
+            OpKind::EmbeddingPart { .. }
+            | OpKind::GemmPart { .. }
+            | OpKind::AllReduce { .. }
+            | OpKind::AllGather { .. }
+            | OpKind::StageSend { .. }
+            | OpKind::StageReceive { .. } => {
+                unreachable!("a model of several ranks is refused when an engine is made")
+            }
         }
     }
 

@@ -159,7 +159,13 @@ impl CudaModel {
             | OpKind::MoePermute { .. }
             | OpKind::MoeExperts { .. }
             | OpKind::MoeCombine { .. }
-            | OpKind::MoeShared { .. } => 0,
+            | OpKind::MoeShared { .. }
+            | OpKind::EmbeddingPart { .. }
+            | OpKind::GemmPart { .. }
+            | OpKind::AllReduce { .. }
+            | OpKind::AllGather { .. }
+            | OpKind::StageSend { .. }
+            | OpKind::StageReceive { .. } => 0,
         }
     }
 }

@@ -3,8 +3,8 @@
 use super::data::{Adversary, fill_element, fill_scale};
 use super::fact::Fact;
 use super::matrix_model::{MatrixModel, Rounding};
-use crate::backend::cpu::segments;
 use crate::backend::cuda::{Argument, Chaining, CudaError, Device, GemmKernel, Launch, Product};
+use crate::tensor::segments;
 use crate::tensor::{bf16_bits, bf16_from_bits};
 use crate::units::{Digest, SplitMix64};
 use cudarc::driver::CudaSlice;

@@ -5,7 +5,7 @@ use crate::backend::Policy;
 use crate::backend::cpu::Isa;
 use crate::descriptor::{Descriptor, GatedDeltaNet, Mixer, NormStyle, RoleName};
 use crate::engine::manifest::{Execution, Manifest, NumericalPolicy};
-use crate::placement::{Device, Placement};
+use crate::placement::{Device, Placement, PlacementRequest};
 use crate::units::Digest;
 use crate::weights::{LoadOptions, Model, Prefill, Recipe, WriteOptions, synth};
 use serde::Deserialize;
@@ -124,7 +124,7 @@ impl Change {
             Change::GroupTokens => policy.group_tokens /= 2,
             Change::BlockTokens => policy.block_tokens /= 2,
             Change::SamplerVersion => policy.sampler_version += 1,
-            Change::TwoRanks => after.placement = two_ranks(&base.model.descriptor),
+            Change::TwoRanks => after.placement = two_ranks(&base.model.descriptor)?,
             Change::Device => {
                 after.placement = Placement::single(&base.model.descriptor, Device::Cuda(1));
             }
@@ -269,13 +269,10 @@ impl Change {
     }
 }
 
-/// The first half of the layers on one rank, the rest on another, both on the CPU.
-fn two_ranks(descriptor: &Descriptor) -> Placement {
-    let layers = descriptor.layers();
-    let mut placement = Placement::single(descriptor, Device::Cpu);
-    placement.devices = vec![Device::Cpu; 2];
-    placement.layer_devices = (0..layers).map(|l| usize::from(l >= layers / 2)).collect();
-    placement
+/// The layers split between two ranks, both on the CPU.
+fn two_ranks(descriptor: &Descriptor) -> Result<Placement, String> {
+    let request = PlacementRequest { stages: Some(2), ..PlacementRequest::single(Device::Cpu) };
+    Placement::plan(descriptor, &request).map_err(|e| e.to_string())
 }
 
 /// Synthetic weights of two seeds.

@@ -1,5 +1,6 @@
 //! The axes of a region's matrix.
 
+use crate::backend::Region;
 use crate::descriptor::{GatedDeltaNet, NormStyle, RopeConvention};
 use crate::harness::Matrix;
 use crate::harness::kind::Cell;
@@ -51,6 +52,8 @@ axes! {
     convention: RopeConvention => |v| word(v),
     /// How norm weights act.
     style: NormStyle => |v| word(v),
+    /// Ranks that meet.
+    ranks: usize => usize::to_string,
     /// Width of a row.
     width: usize => usize::to_string,
     /// Reduction dimension of a matrix product.
@@ -71,6 +74,41 @@ axes! {
     tokens: usize => usize::to_string,
     /// Cached positions, the last rows of which are executed.
     kv_tokens: usize => usize::to_string,
+}
+
+/// The axes that a region's shapes have, in the order of trial names.
+pub(super) fn axes_of(region: Region) -> &'static [&'static str] {
+    match region {
+        Region::Embedding
+        | Region::ResidualAdd
+        | Region::ResidualNorm
+        | Region::SiluMul
+        | Region::GdnConvSilu
+        | Region::AttentionOutputGate
+        | Region::BiasAdd
+        | Region::MoeShared
+        | Region::LogSoftmax
+        | Region::Sampler => &["width", "tokens"],
+        Region::MlaLatentNorm => &["mla", "tokens"],
+        Region::MlaAttention => &["mla", "kv_tokens"],
+        Region::MoeRouter => &["experts", "groups", "tokens"],
+        Region::MoePermute | Region::MoeCombine => &["experts", "width", "tokens"],
+        Region::MoeExperts => &["experts", "width", "intermediate", "tokens"],
+        Region::AllReduce | Region::AllGather | Region::StageTransfer => {
+            &["ranks", "width", "tokens"]
+        }
+        Region::RmsNorm => &["style", "width", "tokens"],
+        Region::PerHeadNorm => &["style", "heads", "head_dim", "tokens"],
+        Region::Gemm | Region::GemmF32 | Region::GateUp => &["k", "n", "tokens"],
+        Region::QGateSplit => &["heads", "head_dim", "tokens"],
+        Region::Rope => &["convention", "heads", "head_dim", "rotary_dim", "tokens"],
+        Region::KvWrite | Region::AttentionCore => &["heads", "head_dim", "kv_tokens"],
+        Region::GdnConv1d
+        | Region::GdnPrepare
+        | Region::GdnCore
+        | Region::GdnCommit
+        | Region::GdnGatedNorm => &["gdn", "tokens"],
+    }
 }
 
 /// The snake_case spelling of an enum value.

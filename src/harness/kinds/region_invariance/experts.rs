@@ -7,7 +7,7 @@ use super::axes::pair_of;
 use super::builder::Builder;
 use super::subject::Draw;
 use crate::backend::cpu::{CpuModel, CpuOptions, Isa};
-use crate::backend::{DeviceModel, OpKind, Policy, Region, RegionRun, Span};
+use crate::backend::{DeviceModel, ExpertSpan, OpKind, Policy, Region, RegionRun, Span};
 use crate::descriptor::{Precision, RoleName, Router};
 use crate::harness::kind::Cell;
 
@@ -55,7 +55,8 @@ fn gathered(b: &mut Builder, region: Region, cell: &Cell) -> Result<(), String> 
     let index = b.input("index", k, Draw::Experts { experts });
     let weights = b.input("weights", k, Draw::Rate);
     let rows = b.buffer("gathered", k * width);
-    b.op(OpKind::MoePermute { x, index, experts, out: rows });
+    let all = ExpertSpan::all(experts);
+    b.op(OpKind::MoePermute { x, index, experts: all, out: rows });
     let mut summed = rows;
     if region == Region::MoeExperts {
         let inner: usize = cell.read("intermediate")?;
@@ -65,10 +66,10 @@ fn gathered(b: &mut Builder, region: Region, cell: &Cell) -> Result<(), String> 
         let scratch = ["gate", "up", "act"].map(|name| b.buffer(name, k * inner));
         summed = b.buffer("experts_out", k * width);
         let (inner, out) = (scratch, summed);
-        b.op(OpKind::MoeExperts { x: rows, index, experts, gate, up, down, inner, out });
+        b.op(OpKind::MoeExperts { x: rows, index, experts: all, gate, up, down, inner, out });
     }
     let out = b.output("y", width);
-    b.op(OpKind::MoeCombine { x: summed, index, weights, experts, out });
+    b.op(OpKind::MoeCombine { x: summed, index, weights, experts: all, out });
     Ok(())
 }
 

@@ -1,9 +1,9 @@
 //! The gate: cases, verdicts by the inventory.
 
-use super::axes::Axes;
+use super::axes::{Axes, axes_of};
 use super::execute::{Execution, execute};
+use super::schedule;
 use super::subject::Subject;
-use super::{schedule, subject};
 use crate::backend::Region;
 use crate::harness::inventory::{ExecutionCase, Inventory, RegionVerdict};
 use crate::harness::kind::{
@@ -47,7 +47,7 @@ impl GateKind for RegionInvariance {
             let why = "`recurrent_prefill` is what the other cases are compared with";
             return Err(Fault::at("cases", why));
         }
-        let needed = subject::axes_of(self.region);
+        let needed = axes_of(self.region);
         let matrix = self.matrix.matrix(needed).map_err(|why| Fault::at("matrix", why))?;
         Ok(matrix.cases(self.cases.iter().map(|c| c.name())))
     }

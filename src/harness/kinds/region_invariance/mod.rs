@@ -7,6 +7,7 @@ mod experts;
 mod gate;
 mod latent;
 mod material;
+mod ranks;
 mod schedule;
 mod subject;
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! A region by itself: a plan of one operation, weights and inputs.
 
-use super::axes::{convention, dims, pair, style};
+use super::axes::{axes_of, convention, dims, pair, style};
 use super::builder::Builder;
 use super::experts;
 use super::latent;
@@ -18,39 +18,7 @@ use std::collections::HashMap;
 /// Query rows executed at the end of a long cache.
 const WINDOW: usize = 24;
 /// Vocabulary of regions that read token ids or logits.
-const VOCAB: usize = 700;
-
-/// The axes that a region's shapes have, in the order of trial names.
-pub(super) fn axes_of(region: Region) -> &'static [&'static str] {
-    match region {
-        Region::Embedding
-        | Region::ResidualAdd
-        | Region::ResidualNorm
-        | Region::SiluMul
-        | Region::GdnConvSilu
-        | Region::AttentionOutputGate
-        | Region::MoeShared
-        | Region::LogSoftmax
-        | Region::Sampler => &["width", "tokens"],
-        Region::BiasAdd => &["width", "tokens"],
-        Region::MlaLatentNorm => &["mla", "tokens"],
-        Region::MlaAttention => &["mla", "kv_tokens"],
-        Region::MoeRouter => &["experts", "groups", "tokens"],
-        Region::MoePermute | Region::MoeCombine => &["experts", "width", "tokens"],
-        Region::MoeExperts => &["experts", "width", "intermediate", "tokens"],
-        Region::RmsNorm => &["style", "width", "tokens"],
-        Region::PerHeadNorm => &["style", "heads", "head_dim", "tokens"],
-        Region::Gemm | Region::GemmF32 | Region::GateUp => &["k", "n", "tokens"],
-        Region::QGateSplit => &["heads", "head_dim", "tokens"],
-        Region::Rope => &["convention", "heads", "head_dim", "rotary_dim", "tokens"],
-        Region::KvWrite | Region::AttentionCore => &["heads", "head_dim", "kv_tokens"],
-        Region::GdnConv1d
-        | Region::GdnPrepare
-        | Region::GdnCore
-        | Region::GdnCommit
-        | Region::GdnGatedNorm => &["gdn", "tokens"],
-    }
-}
+pub(super) const VOCAB: usize = 700;
 
 /// A bound region and its rows.
 #[derive(Debug)]
@@ -92,6 +60,11 @@ pub(super) enum Draw {
 }
 
 impl Input {
+    /// An input of mixed magnitudes.
+    pub(super) fn activation(buf: Buf, width: usize) -> Input {
+        Input { buf, width, draw: Draw::Activation }
+    }
+
     /// Values of `rows` rows of a stream.
     pub(super) fn values(&self, rows: usize, stream: u64, round: bool) -> Vec<f32> {
         let seed = stream.wrapping_mul(1000) + self.buf.0 as u64;
@@ -311,6 +284,9 @@ impl Subject {
             | Region::MoeExperts
             | Region::MoeCombine
             | Region::MoeShared => experts::build(&mut b, region, cell)?,
+            Region::AllReduce | Region::AllGather | Region::StageTransfer => {
+                return super::ranks::subject(region, cell, policy, threads, b.plan);
+            }
             Region::LogSoftmax | Region::Sampler => {
                 // Logits of a head over an embedding row: the shortest forward there is.
                 vocab = cell.read("width")?;

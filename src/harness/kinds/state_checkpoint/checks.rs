@@ -3,10 +3,10 @@
 use crate::engine::{Batch, Engine, RowWant, Sequence, SequenceError, Want};
 
 /// A check over an engine.
-type Check = fn(&Stage<'_>) -> Result<u64, String>;
+pub(in crate::harness::kinds) type Check = fn(&Stage<'_>) -> Result<u64, String>;
 
 /// Every check by name.
-pub(super) const CHECKS: &[(&str, Check)] = &[
+pub(in crate::harness::kinds) const CHECKS: &[(&str, Check)] = &[
     ("truncate_is_exact", truncate_is_exact),
     ("truncate_past_history_changes_nothing", truncate_past_history),
     ("restore_equals_a_straight_run", restore_is_exact),
@@ -18,8 +18,8 @@ pub(super) const CHECKS: &[(&str, Check)] = &[
 ];
 
 /// What the checks run on.
-pub(super) struct Stage<'a> {
-    pub(super) engine: &'a Engine,
+pub(in crate::harness::kinds) struct Stage<'a> {
+    pub(in crate::harness::kinds) engine: &'a Engine,
 }
 
 /// Token content: two streams that share nothing.

@@ -3,4 +3,5 @@
 mod checks;
 mod gate;
 
+pub(super) use checks::{CHECKS, Stage};
 pub(super) use gate::StateCheckpoint;

@@ -1,0 +1,118 @@
+//! One device and its ranks, made from the same weights.
+
+use crate::backend::DeviceKind;
+use crate::descriptor::{Descriptor, RoleName, Word as _};
+use crate::engine::{Engine, EngineOptions};
+use crate::harness::kind::{Cell, RunContext};
+use crate::harness::kinds::placement_plan::{Ranks, read};
+use crate::harness::spec::NonEmpty;
+use crate::weights::{Model, Prefill, Recipe, WeightSet, synth, synth_quantised};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Where a model comes from.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum Source {
+    /// A checkpoint folder.
+    Dir(PathBuf),
+    /// Synthetic weights of a descriptor file, or of a folder with a `config.json`.
+    Synth {
+        descriptor: PathBuf,
+        seed: u64,
+        /// Roles packed into four bits before the ranks take their parts.
+        #[serde(default)]
+        int4: Option<Packed>,
+    },
+}
+
+/// What is packed.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Packed {
+    roles: NonEmpty<String>,
+    /// Values along K that share a scale; without it the most that divide K, role by role.
+    #[serde(default)]
+    group_size: Option<usize>,
+    /// What rows of a prompt read.
+    #[serde(default)]
+    prefill: Option<Prefill>,
+}
+
+impl Packed {
+    fn recipe(&self) -> Result<Recipe, String> {
+        let role = |name: &String| {
+            RoleName::parse(name)
+                .filter(|role| role.is_projection())
+                .ok_or_else(|| format!("`{name}` is no role that can be packed"))
+        };
+        let roles = self.roles.iter().map(role).collect::<Result<_, String>>()?;
+        let prefill = self.prefill.unwrap_or(Prefill::Packed);
+        Ok(Recipe { roles, group: self.group_size, prefill })
+    }
+}
+
+/// A descriptor with weights.
+#[derive(Debug)]
+pub(super) struct Weighted {
+    pub(super) descriptor: Arc<Descriptor>,
+    pub(super) weights: WeightSet,
+}
+
+impl Source {
+    pub(super) fn name(&self) -> String {
+        match self {
+            Source::Dir(dir) => dir.display().to_string(),
+            Source::Synth { descriptor, seed, int4 } => {
+                let packed = int4.as_ref().map_or(String::new(), |p| format!(" {p:?}"));
+                format!("{} {seed}{packed}", descriptor.display())
+            }
+        }
+    }
+
+    /// The weights, kept for the trials of a worker.
+    pub(super) fn weighted(&self, context: &RunContext) -> Result<Arc<Weighted>, String> {
+        let key = format!("weights {}", self.name());
+        context.cache.get_or_make(&key, || match self {
+            Source::Dir(dir) => {
+                let model = Model::open(context.path(dir)).map_err(|e| e.to_string())?;
+                let weights = model.checkpoint.load(&model.descriptor);
+                let weights = weights.map_err(|e| e.to_string())?;
+                Ok(Weighted { descriptor: Arc::new(model.descriptor), weights })
+            }
+            Source::Synth { descriptor, seed, int4 } => {
+                let descriptor = read(&context.path(descriptor))?;
+                let weights = match int4 {
+                    None => synth(&descriptor, *seed),
+                    Some(packed) => synth_quantised(&descriptor, *seed, &packed.recipe()?)
+                        .map_err(|e| e.to_string())?,
+                };
+                Ok(Weighted { descriptor: Arc::new(descriptor), weights })
+            }
+        })
+    }
+}
+
+impl Weighted {
+    /// An engine of these ranks; `None` for one device.
+    pub(super) fn engine(
+        &self,
+        ranks: Option<&Ranks>,
+        cell: &Cell,
+        context: &RunContext,
+    ) -> Result<Engine, String> {
+        if cell.device != DeviceKind::Cpu {
+            return Err(format!("ranks run on the CPU, not on {}", cell.device));
+        }
+        let options = EngineOptions {
+            placement: ranks.map(Ranks::request),
+            threads: Some(context.threads),
+            poison: true,
+            ..EngineOptions::with_policy(cell.policy.ok_or("the cell has no policy")?)
+        };
+        Engine::new(Arc::clone(&self.descriptor), &self.weights, &options)
+            .map_err(|e| e.to_string())
+    }
+}
