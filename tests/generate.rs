@@ -52,7 +52,8 @@ fn a_seed_replays_the_text_streaming_or_not() {
 #[test]
 fn ranks_generate_what_one_device_does() {
     let args = ["-p", "The river", "--max-tokens", "16", "--temperature", "0", "--device", "cpu"];
-    let ids = |more: &[&str]| json(&generate(&[&args[..], more, &["--json"]].concat()))["ids"].clone();
+    let ids =
+        |more: &[&str]| json(&generate(&[&args[..], more, &["--json"]].concat()))["ids"].clone();
     let one = ids(&["--policy", "f32"]);
     assert_eq!(ids(&["--policy", "f32", "--tp", "2"]), one);
     assert_eq!(ids(&["--policy", "f32", "--pp", "2", "--tp", "4"]), one);

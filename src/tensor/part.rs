@@ -131,7 +131,8 @@ mod tests {
         let whole = pack(true);
         let (rows, columns) = ([0..8, 16..24], [32..64, 96..128]);
         let part = whole.part(&rows, &columns).unwrap();
-        let plain = Weight { storage: Storage::F32(Shared::owned(whole.to_f32())), ..whole.clone() };
+        let plain =
+            Weight { storage: Storage::F32(Shared::owned(whole.to_f32())), ..whole.clone() };
         assert_eq!(part.to_f32(), plain.part(&rows, &columns).unwrap().to_f32());
         let Storage::Int4(packed) = &part.storage else { panic!("{part:?}") };
         let prefill = packed.prefill.as_ref().unwrap();

@@ -116,7 +116,9 @@ mod tests {
                 gemm(isa, &x, &weight, &mut whole, false);
                 let parts = (0..ways).map(|rank| {
                     let columns = rank * k / ways..(rank + 1) * k / ways;
-                    let part = weight.part(std::slice::from_ref(&(0..n)), std::slice::from_ref(&columns)).unwrap();
+                    let part = weight
+                        .part(std::slice::from_ref(&(0..n)), std::slice::from_ref(&columns))
+                        .unwrap();
                     let x: Vec<f32> =
                         x.chunks_exact(k).flat_map(|row| row[columns.clone()].to_vec()).collect();
                     let mut out = vec![f32::NAN; tokens * n];

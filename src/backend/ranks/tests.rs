@@ -1,8 +1,6 @@
 //! What ranks exchange: sums by definition, meetings in any order, and failures that reach everybody.
 
-use super::{
-    CollectiveError, Elements, Layout, Link, Member, RankLayout, RankedModel, World, sum,
-};
+use super::{CollectiveError, Elements, Layout, Link, Member, RankLayout, RankedModel, World, sum};
 use crate::backend::cpu::{BLOCK_TOKENS, CpuModel, CpuOptions, Isa};
 use crate::backend::{
     Buf, BufferSpec, DeviceModel, Op, OpKind, Plan, Policy, RankGroup, RegionRun, Span, WeightRef,
@@ -115,8 +113,13 @@ fn adding_ranks() -> RankedModel {
         let storage = Storage::F32(Shared::owned(elements));
         let weight = Weight { rows: 3, cols: 1, storage };
         let member = Member { group: 0, index };
-        let link =
-            Link { world: Arc::clone(&world), tensor: member, expert: member, rank: index, next: None };
+        let link = Link {
+            world: Arc::clone(&world),
+            tensor: member,
+            expert: member,
+            rank: index,
+            next: None,
+        };
         let weights = HashMap::from([(embed, weight)]);
         Box::new(CpuModel::of_rank(plan(ops), weights, &options, link).unwrap())
     };

@@ -88,7 +88,8 @@ pub(super) fn as_text(d: &Descriptor, p: &Placement) -> String {
     );
     let mut text = format!("{heading}\n{}", columns(&ranks, &[0, 3, 4, 5]));
     if p.group_ranks() == 1 {
-        return text + "\nevery rank holds whole layers: the bits of one device under every policy\n";
+        return text
+            + "\nevery rank holds whole layers: the bits of one device under every policy\n";
     }
     let mut roles = vec![cells(&["role", "shard", "ways", "on a rank", "reduction"])];
     roles.extend(d.roles.iter().map(|role| {

@@ -113,7 +113,8 @@ impl NumericalPolicy {
     /// The same, computed by the ranks of a placement.
     pub fn placed(self, placement: &Placement) -> NumericalPolicy {
         // `fast` sums a product in one chain: no part of it is a subtree. Experts are a tree there too.
-        let chained = |cut: &Cut| matches!(cut.tree, Tree::Segments(_)) && self.policy == Policy::Fast;
+        let chained =
+            |cut: &Cut| matches!(cut.tree, Tree::Segments(_)) && self.policy == Policy::Fast;
         let off = |cut: &&Cut| chained(cut) || !cut.is_subtree();
         let cuts_off_the_tree = placement.cuts.iter().filter(off).cloned().collect();
         NumericalPolicy { cuts_off_the_tree, ..self }

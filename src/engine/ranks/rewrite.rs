@@ -283,5 +283,4 @@ impl Rewrite<'_> {
         self.ops.push(Op { kind, layer: op.layer, taps: Vec::new() });
         self.push(op, OpKind::AllGather { x: part, group: RankGroup::Tensor, out })
     }
-
 }

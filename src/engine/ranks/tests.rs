@@ -84,9 +84,8 @@ fn ranks_have_the_bits_of_one_device() {
         let d = descriptor(family);
         let weights = synth(&d, 7);
         for policy in [Policy::Reference, Policy::F32] {
-            let engine = |ranks| {
-                Engine::new(Arc::clone(&d), &weights, &options(policy, ranks)).unwrap()
-            };
+            let engine =
+                |ranks| Engine::new(Arc::clone(&d), &weights, &options(policy, ranks)).unwrap();
             let one = trace(&engine([1; 3]));
             assert!(one.taps.len() > 40 && one.logits.iter().any(|bits| *bits != 0));
             for ranks in placements {
@@ -117,7 +116,8 @@ fn packed_weights_are_divided_by_groups() {
     for prefill in [Prefill::Packed, Prefill::Bf16] {
         let recipe = Recipe { roles: roles.into_iter().collect(), group: None, prefill };
         let weights = synth_quantised(&d, 7, &recipe).unwrap();
-        let engine = |ranks| Engine::new(Arc::clone(&d), &weights, &options(Policy::Reference, ranks));
+        let engine =
+            |ranks| Engine::new(Arc::clone(&d), &weights, &options(Policy::Reference, ranks));
         let one = trace(&engine([1; 3]).unwrap());
         for ranks in [[1, 2, 1], [1, 4, 1], [2, 2, 1]] {
             assert!(one == trace(&engine(ranks).unwrap()), "{prefill:?} {ranks:?}");
