@@ -49,21 +49,18 @@ fn trace(engine: &Engine) -> Trace {
     forward(&tokens[..65]);
     tokens[65..].iter().for_each(|token| forward(&[*token]));
     let bits = |v: &[f32]| v.iter().map(|x| x.to_bits()).collect();
+    // A stage lists what it holds, so that a cut between layers changes the order of the whole.
+    let (mut live, mut inspect) = (sequence.live().unwrap(), sequence.inspect().unwrap());
+    live.sort_by(|a, b| a.name.cmp(&b.name));
+    inspect.sort_by(|a, b| a.name.cmp(&b.name));
     Trace {
         logits,
         taps: taps.captured().iter().map(|(n, t)| (n.clone(), bits(&t.values))).collect(),
-        live: sequence
-            .live()
-            .unwrap()
+        live: live
             .into_iter()
             .map(|l| (l.name, l.values.iter().map(|x| x.to_bits()).collect()))
             .collect(),
-        inspect: sequence
-            .inspect()
-            .unwrap()
-            .into_iter()
-            .map(|s| (s.name, s.shape, bits(&s.values)))
-            .collect(),
+        inspect: inspect.into_iter().map(|s| (s.name, s.shape, bits(&s.values))).collect(),
     }
 }
 
