@@ -104,8 +104,8 @@ mod tests {
     /// the middle.
     #[test]
     fn rounding_is_to_nearest_even() {
-        let formats: [(fn(f32) -> u8, fn(u8) -> f32); 2] =
-            [(e4m3_bits, e4m3_from_bits), (e5m2_bits, e5m2_from_bits)];
+        type Format = (fn(f32) -> u8, fn(u8) -> f32);
+        let formats: [Format; 2] = [(e4m3_bits, e4m3_from_bits), (e5m2_bits, e5m2_from_bits)];
         for (encode, decode) in formats {
             let values = finite(decode);
             for (bits, value) in values.iter().enumerate() {
