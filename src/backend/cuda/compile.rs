@@ -18,6 +18,9 @@ pub(super) fn options(arch: KernelArch) -> Vec<String> {
     let mut options = vec![format!("--gpu-architecture={arch}"), "--std=c++17".to_owned()];
     options.extend(NUMERIC_OPTIONS.map(String::from));
     options.push("--ptxas-options=-v".to_owned());
+    // NVRTC keeps images of its own beside a driver (12.9 and later); one that it finds there comes without
+    // the report that resources are read from.
+    options.push("--no-cache".to_owned());
     options
 }
 

@@ -130,7 +130,7 @@ impl CudaModel {
         let bindings = bindings(&plan, options.policy);
         let plan = unfused(plan);
         let round = options.policy.rounds_to_bf16();
-        device.preload(&sources(&plan, options.policy))?;
+        device.preload(&sources(&plan))?;
         let groups = Groups::find(&plan, |w| weights.get(&w).is_some_and(BoundWeight::is_tiled));
         let loaded = DeviceWeights::load(&device, &plan, &groups, weights)?;
         let states =
@@ -219,17 +219,15 @@ impl CudaModel {
     }
 }
 
-/// The kernel sources that a plan needs.
-fn sources(plan: &Plan, policy: Policy) -> Vec<&'static str> {
+/// The kernel sources that a plan needs, the same under every policy: what is compiled is the build's
+/// identity, what is launched the policy's.
+fn sources(plan: &Plan) -> Vec<&'static str> {
     let mut names = vec!["elementwise", "gemm", "greedy", "rms_norm", "sampler", "synthetic"];
     if !plan.attention_slots.is_empty() || plan.rope.is_some() {
         names.extend(["attention_core", "rope"]);
     }
     if !plan.gdn_slots.is_empty() {
-        names.extend(["gdn_core", "gdn_gated_norm", "gdn_inputs"]);
-        if policy == Policy::Fast {
-            names.push("gdn_chunk");
-        }
+        names.extend(["gdn_chunk", "gdn_core", "gdn_gated_norm", "gdn_inputs"]);
     }
     names
 }
