@@ -78,11 +78,7 @@ impl Placement {
     pub fn plan(d: &Descriptor, request: &PlacementRequest) -> Result<Placement, PlacementError> {
         let (tensor, expert) = (request.tensor, request.expert);
         let (devices, stages) = request.ranks()?;
-        let ways = |role: &Role| match role.shard {
-            ShardRule::None => 1,
-            ShardRule::OutExperts => expert,
-            ShardRule::OutHeads | ShardRule::OutDim | ShardRule::InDim => tensor,
-        };
+        let ways = |role: &Role| ways_of(role.shard, tensor, expert);
         let divides = |wanted: fn(&Role) -> bool| d.roles.iter().any(wanted);
         if expert > 1 && !divides(|role| role.shard == ShardRule::OutExperts) {
             return Err(PlacementError::NoExperts { ranks: expert });
@@ -150,12 +146,7 @@ impl Placement {
     /// Ranks that divide a role's weight.
     pub fn ways(&self, role: &Role) -> usize {
         let whole = self.slices[0].iter().any(|s| s.role == role.name && s.is_whole());
-        match role.shard {
-            ShardRule::None => 1,
-            _ if whole => 1,
-            ShardRule::OutExperts => self.expert,
-            ShardRule::OutHeads | ShardRule::OutDim | ShardRule::InDim => self.tensor,
-        }
+        if whole { 1 } else { ways_of(role.shard, self.tensor, self.expert) }
     }
 
     /// The cut of a role's reduction, if it is divided.
@@ -186,19 +177,18 @@ impl Placement {
 
     /// Elements of the weights that a rank holds.
     pub fn weight_elements(&self, d: &Descriptor, rank: Rank) -> u64 {
-        let each = |(role, slice): (&Role, &RoleSlice)| {
-            slice.elements() * self.copies(role, rank.stage) as u64
-        };
-        d.roles.iter().zip(&self.slices[rank.index]).map(each).sum()
+        self.elements_of(d, rank, |_| true)
     }
 
     /// Elements of the weights that a rank holds and that every rank of its group holds as well.
     pub fn replicated_elements(&self, d: &Descriptor, rank: Rank) -> u64 {
-        let each = |(role, slice): (&Role, &RoleSlice)| match slice.is_whole() {
-            true => slice.elements() * self.copies(role, rank.stage) as u64,
-            false => 0,
-        };
-        d.roles.iter().zip(&self.slices[rank.index]).map(each).sum()
+        self.elements_of(d, rank, RoleSlice::is_whole)
+    }
+
+    /// Elements of a rank's slices of the `wanted` kind, in all layers of its stage.
+    fn elements_of(&self, d: &Descriptor, rank: Rank, wanted: impl Fn(&RoleSlice) -> bool) -> u64 {
+        let held = d.roles.iter().zip(&self.slices[rank.index]).filter(|(_, slice)| wanted(slice));
+        held.map(|(role, slice)| slice.elements() * self.copies(role, rank.stage) as u64).sum()
     }
 
     /// Elements that one token adds to a rank's attention caches: keys and values, or latents.
@@ -230,6 +220,15 @@ impl Placement {
             (self.ways(role) > 1 && held > ways).then_some((role.name, held / ways))
         };
         d.roles.iter().filter_map(shared).collect()
+    }
+}
+
+/// Ranks that a shard rule divides a weight among.
+fn ways_of(rule: ShardRule, tensor: usize, expert: usize) -> usize {
+    match rule {
+        ShardRule::None => 1,
+        ShardRule::OutExperts => expert,
+        ShardRule::OutHeads | ShardRule::OutDim | ShardRule::InDim => tensor,
     }
 }
 

@@ -61,6 +61,11 @@ impl Hasher {
         self.0.update(bytes);
     }
 
+    /// Appends the bits of values, the lowest byte of each first.
+    pub fn update_f32(&mut self, values: &[f32]) {
+        values.iter().for_each(|x| self.update(&x.to_bits().to_le_bytes()));
+    }
+
     /// The digest of everything appended.
     pub fn finish(self) -> Digest {
         Digest(self.0.finalize().into())

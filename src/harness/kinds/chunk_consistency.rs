@@ -114,7 +114,7 @@ impl Trace {
         let mut hasher = Hasher::new();
         let states = self.states.iter().map(|(_, values)| values);
         for values in std::iter::once(&self.logits).chain(states) {
-            values.iter().for_each(|x| hasher.update(&x.to_bits().to_le_bytes()));
+            hasher.update_f32(values);
         }
         hasher.finish().to_string()
     }

@@ -107,7 +107,7 @@ impl InstructionSets {
         for ids in ids.chunks(step) {
             for row in loaded.logits(&mut sequence, ids)? {
                 finite &= row.iter().all(|x| x.is_finite());
-                row.iter().for_each(|x| hasher.update(&x.to_bits().to_le_bytes()));
+                hasher.update_f32(&row);
             }
         }
         for part in sequence.live().map_err(|e| e.to_string())? {

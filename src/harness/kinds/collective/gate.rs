@@ -149,6 +149,6 @@ pub(super) fn difference(expected: &[f64], found: &[f32]) -> Option<String> {
 
 fn digest(values: &[f32]) -> String {
     let mut hasher = Hasher::new();
-    values.iter().for_each(|x| hasher.update(&x.to_bits().to_le_bytes()));
+    hasher.update_f32(values);
     hasher.finish().to_string()
 }

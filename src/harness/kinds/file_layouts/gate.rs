@@ -116,7 +116,7 @@ impl FileLayouts {
             let RowOutput::Logits(logits) = row else {
                 return Err("logits were asked for, something else came back".into());
             };
-            logits.iter().for_each(|x| hasher.update(&x.to_bits().to_le_bytes()));
+            hasher.update_f32(&logits);
         }
         for part in sequence.live().map_err(|e| e.to_string())? {
             part.values.iter().for_each(|x| hasher.update(&x.to_bits().to_le_bytes()));

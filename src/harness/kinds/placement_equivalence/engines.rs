@@ -1,10 +1,11 @@
 //! One device and its ranks, made from the same weights.
 
 use crate::backend::DeviceKind;
-use crate::descriptor::{Descriptor, RoleName, Word as _};
+use crate::descriptor::Descriptor;
 use crate::engine::{Engine, EngineOptions};
 use crate::harness::kind::{Cell, RunContext};
 use crate::harness::kinds::placement_plan::{Ranks, read};
+use crate::harness::kinds::quant_artifact::projections;
 use crate::harness::spec::NonEmpty;
 use crate::weights::{Model, Prefill, Recipe, WeightSet, synth, synth_quantised};
 use schemars::JsonSchema;
@@ -43,12 +44,7 @@ pub(super) struct Packed {
 
 impl Packed {
     fn recipe(&self) -> Result<Recipe, String> {
-        let role = |name: &String| {
-            RoleName::parse(name)
-                .filter(|role| role.is_projection())
-                .ok_or_else(|| format!("`{name}` is no role that can be packed"))
-        };
-        let roles = self.roles.iter().map(role).collect::<Result<_, String>>()?;
+        let roles = projections(&self.roles)?;
         let prefill = self.prefill.unwrap_or(Prefill::Packed);
         Ok(Recipe { roles, group: self.group_size, prefill })
     }

@@ -2,9 +2,10 @@
 
 use crate::engine::{Batch, Engine, RowOutput, RowWant, Sequence, Taps, Want};
 use crate::harness::kind::Outcome;
+use crate::harness::kinds::loaded::prompt as drawn;
 use crate::harness::spec::Check;
 use crate::tensor::Difference;
-use crate::units::{Hasher, SplitMix64};
+use crate::units::Hasher;
 
 /// Named arrays: logits, activations, states.
 #[derive(Debug, Default)]
@@ -14,18 +15,12 @@ pub(super) struct Trace {
     pub(super) states: Vec<(String, Vec<f64>)>,
 }
 
-/// Ids from the whole vocabulary.
-fn ids(seed: u64, count: usize, vocab: usize) -> Vec<u32> {
-    let mut words = SplitMix64::new(seed);
-    (0..count).map(|_| (words.next_word() % vocab as u64) as u32).collect()
-}
-
 impl Trace {
     /// A prompt in two chunks beside a second sequence, then some tokens one by one; every activation
     /// of the plan is captured.
     pub(super) fn execute(engine: &Engine, prompt_tokens: usize) -> Result<Trace, String> {
         let vocab = engine.descriptor().vocab;
-        let (prompt, other) = (ids(1, prompt_tokens, vocab), ids(2, prompt_tokens / 2, vocab));
+        let (prompt, other) = (drawn(1, prompt_tokens, vocab), drawn(2, prompt_tokens / 2, vocab));
         let mut sequences = [(); 2].map(|()| engine.sequence());
         let [Ok(own), Ok(beside)] = &mut sequences else {
             return Err("no memory for two sequences".to_owned());
@@ -35,7 +30,7 @@ impl Trace {
         let cut = prompt.len() * 2 / 3;
         trace.step(engine, &mut [(own, &prompt[..cut]), (beside, &other)], &mut taps)?;
         trace.step(engine, &mut [(own, &prompt[cut..])], &mut taps)?;
-        for (i, token) in ids(3, 4, vocab).into_iter().enumerate() {
+        for (i, token) in drawn(3, 4, vocab).into_iter().enumerate() {
             // Decodes alone and beside the other sequence.
             match i % 2 {
                 0 => trace.step(engine, &mut [(own, &[token])], &mut taps)?,
@@ -76,7 +71,7 @@ impl Trace {
 
     pub(super) fn digest(&self) -> String {
         let mut hasher = Hasher::new();
-        self.logits.iter().for_each(|x| hasher.update(&x.to_bits().to_le_bytes()));
+        hasher.update_f32(&self.logits);
         hasher.finish().to_string()
     }
 }

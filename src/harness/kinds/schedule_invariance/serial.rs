@@ -1,7 +1,7 @@
 //! Serial token-by-token execution, remembered by prefix.
 
 use crate::engine::{Engine, RowWant, Sequence};
-use crate::units::Digest;
+use crate::units::{Digest, Hasher};
 use std::collections::{HashMap, VecDeque};
 
 /// Positions between remembered states.
@@ -28,8 +28,9 @@ pub(super) fn extend(prefix: u64, token: u32) -> u64 {
 
 /// The digest of a row of logits.
 pub(super) fn digest(logits: &[f32]) -> Digest {
-    let bytes: Vec<u8> = logits.iter().flat_map(|x| x.to_bits().to_le_bytes()).collect();
-    Digest::of(&bytes)
+    let mut hasher = Hasher::new();
+    hasher.update_f32(logits);
+    hasher.finish()
 }
 
 impl Serial {

@@ -224,7 +224,7 @@ fn digest(row: &RowOutput) -> Result<String, String> {
         return Err(format!("logits were asked for, {row:?} came back"));
     };
     let mut hasher = Hasher::new();
-    logits.iter().for_each(|x| hasher.update(&x.to_bits().to_le_bytes()));
+    hasher.update_f32(logits);
     Ok(hasher.finish().to_string())
 }
 
