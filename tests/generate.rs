@@ -490,3 +490,98 @@ fn a_text_is_evaluated_in_fixed_windows() {
     assert_eq!(refused.status.code(), Some(64));
     assert!(text(&refused.stderr).contains("scores none"), "{}", text(&refused.stderr));
 }
+
+/// Runs `assay generate` on a changed copy of the llama fixture.
+fn generate_in(folder: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_assay"))
+        .args(["generate", "--model"])
+        .arg(folder)
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .expect("assay runs")
+}
+
+/// A copy of the llama fixture's checkpoint and tokeniser.
+fn copied() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(fixture("llama")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        if path.is_file() && !name.starts_with("reference") {
+            std::fs::copy(&path, folder.path().join(name)).unwrap();
+        }
+    }
+    folder
+}
+
+#[test]
+fn ids_beyond_the_tokeniser_are_never_chosen() {
+    let folder = copied();
+    let path = folder.path().join("tokenizer.json");
+    let mut tokeniser: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    // The model's vocabulary has 512 ids; without the last two added tokens the tokeniser knows 510.
+    let added = tokeniser["added_tokens"].as_array_mut().unwrap();
+    added.retain(|token| token["id"].as_u64().unwrap() < 510);
+    std::fs::write(&path, tokeniser.to_string()).unwrap();
+    let beyond = |output: &Output| {
+        let ids = json(output)["ids"].clone();
+        ids.as_array().unwrap().iter().filter(|id| id.as_u64().unwrap() >= 510).count()
+    };
+    let mut chosen_by_all = 0;
+    for seed in 0..24 {
+        let seed = seed.to_string();
+        let fixed = ["-p", "The river", "--max-tokens", "150", "--temperature", "60", "--json"];
+        let args = [&fixed[..], &["--seed", &seed]].concat();
+        assert_eq!(beyond(&generate_in(folder.path(), &args)), 0, "seed {seed}");
+        chosen_by_all += beyond(&generate(&args));
+    }
+    assert!(chosen_by_all > 0, "the whole tokeniser's ids are chosen at this temperature");
+}
+
+#[test]
+fn truncation_to_one_token_is_greedy() {
+    let args = ["-p", "The river", "--max-tokens", "16", "--seed", "5", "--json"];
+    let ids = |more: &[&str]| json(&generate(&[&args[..], more].concat()))["ids"].clone();
+    let greedy = ids(&["--temperature", "0"]);
+    assert_ne!(ids(&["--temperature", "2"]), greedy, "a draw that nothing truncates");
+    for truncation in [["--top-k", "1"], ["--top-p", "1e-6"], ["--min-p", "1"]] {
+        assert_eq!(
+            ids(&[&["--temperature", "2"][..], &truncation].concat()),
+            greedy,
+            "{truncation:?}"
+        );
+    }
+}
+
+#[test]
+fn logits_that_are_no_numbers_end_the_generation() {
+    let folder = copied();
+    let path = folder.path().join("model.safetensors");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let length = usize::try_from(u64::from_le_bytes(bytes[..8].try_into().unwrap())).unwrap();
+    let header: Value = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
+    let range = header["model.norm.weight"]["data_offsets"].clone();
+    let at = |i: usize| 8 + length + usize::try_from(range[i].as_u64().unwrap()).unwrap();
+    // 0x7fc0 is a NaN of BF16.
+    bytes[at(0)..at(1)].chunks_exact_mut(2).for_each(|x| x.copy_from_slice(&[0xc0, 0x7f]));
+    std::fs::write(&path, bytes).unwrap();
+    let cases = [
+        (
+            "0",
+            "the engine failed after 0 generated tokens: the logits of position 4 are not finite; reset the sequence",
+        ),
+        (
+            "1",
+            "no token can be chosen after 0 generated tokens: 512 of 512 logits are not finite, the first is NaN at id 0",
+        ),
+    ];
+    for (temperature, message) in cases {
+        let args = ["-p", "The river", "--max-tokens", "4", "--temperature", temperature];
+        let output = generate_in(folder.path(), &[&args[..], &["--seed", "1"]].concat());
+        let stderr = text(&output.stderr);
+        assert!(!output.status.success(), "{stderr}");
+        assert_eq!(text(&output.stdout), "");
+        assert!(stderr.ends_with(&format!("error: {message}\n")), "{stderr}");
+    }
+}
