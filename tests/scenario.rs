@@ -4,7 +4,7 @@ use assay::backend::DeviceKind;
 use assay::harness::report::{check_reports, render_report, write_report};
 use assay::harness::scenario::{
     Campaign, CampaignEnd, CampaignWatch, Decision, ErrorRateSpec, Line, RunEnd, RunError,
-    RunRequest, ScenarioFile, ScenarioRun, StoredRun, Watch, WorkerCommand, is_dropped,
+    RunRequest, ScenarioFile, ScenarioRun, Slot, StoredRun, Watch, WorkerCommand, is_dropped,
     load_scenario_run, model_source, resolve_build, run_campaign, run_scenario,
 };
 use std::collections::BTreeMap;
@@ -97,6 +97,27 @@ fn a_run_is_recorded_and_its_report_checks() {
     let text = std::fs::read_to_string(&record).unwrap();
     std::fs::write(&record, text.replacen("Is `reference`", "Was `reference`", 1)).unwrap();
     assert_eq!(check_reports(&reports).unwrap().problems.len(), 2);
+}
+
+#[test]
+fn arms_take_turns_step_by_step() {
+    let out = tempfile::tempdir().unwrap();
+    let file = scenario(&[
+        ("decode_tokens: 3 }", "decode_tokens: 3, sequences: 2, prefill: once }"),
+        ("  quads: [12]", "  turn: step\n  quads: [12]"),
+        (", time_to_first_token_ms", ""),
+    ]);
+    let (_, done) = decided(run(&file, out.path(), None, usize::MAX));
+    // Timed samples produced what the untimed run of their arm did, or the run would be invalid for it.
+    let quads =
+        || done.lines.iter().filter_map(|l| if let Line::Quad(q) = l { Some(q) } else { None });
+    assert!(quads().count() >= 1 && done.run.refusals.is_empty(), "{:?}", done.run.refusals);
+    let Some(Line::Launch(launch)) = done.lines.first() else { panic!("starts with a launch") };
+    for (sample, arm) in quads().flat_map(|q| q.samples.iter().zip(Slot::QUAD)) {
+        let arm = if arm == Slot::A { "baseline" } else { "candidate" };
+        assert_eq!(sample.tokens, launch.arms[arm].tokens[0]);
+        assert!(sample.is_timed() && sample.decode_ms > 0.0);
+    }
 }
 
 #[test]
@@ -275,6 +296,7 @@ fn a_campaign_is_stopped_and_goes_on() {
     // Smaller than a file may ask for: too short for rates, long enough to be stopped in.
     let spec = ErrorRateSpec {
         series_quads: 12,
+        series_parts: 1,
         pseudo_runs: 1000,
         real_runs: 1,
         quads: vec![9],
@@ -288,18 +310,18 @@ fn a_campaign_is_stopped_and_goes_on() {
         CampaignEnd::Stopped { folder } => folder,
         CampaignEnd::Complete { .. } => panic!("complete although it was stopped"),
     };
-    let begun = load_scenario_run(&folder.join("series.partial")).unwrap().content.lines;
+    let begun = load_scenario_run(&folder.join("series-001.partial")).unwrap().content.lines;
     campaign.resume = Some(folder.clone());
     let (done, run) = match run_campaign(&campaign, &mut StopAfter(usize::MAX)) {
         Ok(CampaignEnd::Complete { folder, run }) => (folder, run),
         Ok(CampaignEnd::Stopped { .. }) => panic!("stopped although nobody asked"),
         // A machine too busy for twelve quads is told so.
-        Err(RunError::ShortSeries { kept, wanted: 12 }) if kept < 12 => return,
+        Err(RunError::ShortSeries { lost: 1.., wanted: 12 }) => return,
         Err(error) => panic!("{error}"),
     };
     assert!(!folder.exists() && done.join("record.json").is_file());
     let series: Vec<&Line> =
-        run.lines.iter().filter(|l| l.of == "series").map(|l| &l.line).collect();
+        run.lines.iter().filter(|l| l.of.starts_with("series")).map(|l| &l.line).collect();
     assert!(begun.iter().zip(&series).all(|(a, b)| a == *b) && series.len() > begun.len());
     for part in ["real-001", "slowed-001"] {
         assert!(run.lines.iter().any(|l| l.of == part), "{part}");

@@ -54,8 +54,8 @@ pub(super) fn run(args: Args, console: &Console) -> Result<Exit, Failure> {
     let file = match &args.resume {
         None => super::selected(&[args.scenario])?.remove(0).with(&set).map_err(Failure::usage)?,
         Some(folder) => {
-            // Every part says what it belongs to; the series is the first.
-            let first = ["series", "series.partial"].map(|name| folder.join(name));
+            // Every part says what it belongs to; one of the series is the first.
+            let first = ["series-001", "series-001.partial"].map(|name| folder.join(name));
             let first = first.iter().find(|f| f.join("run.json").is_file()).ok_or_else(|| {
                 Failure::usage(format!("{} holds no part of a campaign", folder.display()))
             })?;

@@ -120,7 +120,7 @@ fn figure(record: &ErrorRun) -> Node {
     let ratios: Vec<f64> = record
         .lines
         .iter()
-        .filter(|l| l.of == "series")
+        .filter(|l| l.of.starts_with("series"))
         .filter_map(|l| if let Line::Quad(q) = &l.line { Some(q) } else { None })
         .filter(|q| !is_dropped(q))
         .filter_map(|q| {

@@ -1,6 +1,6 @@
 //! Runs a campaign: the parts one after the other, each an ordinary run in a folder of its own.
 //!
-//! The folder `<run-id>.partial` holds one run folder per part. A campaign that is stopped or killed
+//! The series may be divided, its parts spread between the runs. The folder `<run-id>.partial` holds one run folder per part. A campaign that is stopped or killed
 //! goes on where it was: finished parts are kept, the part under way is resumed launch by launch.
 
 use super::errors::plans;
@@ -11,6 +11,7 @@ use super::{
     run_scenario,
 };
 use crate::harness::records::RecordError;
+use crate::harness::stats::MIN_SERIES_QUADS;
 use crate::units::utc_now;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -40,11 +41,16 @@ pub trait CampaignWatch: Watch {
     fn part(&mut self, name: &str, index: usize, parts: usize);
 }
 
-/// The parts in the order they are measured. Real and slowed runs alternate, so that neither has
-/// the better hour.
+/// The parts in the order they are measured. Real and slowed runs alternate and the parts of the
+/// series stand evenly between them, so that none has the better hour.
 fn parts(spec: &ErrorRateSpec) -> Vec<String> {
-    let mut names = vec!["series".to_owned()];
+    let mut names = Vec::new();
+    let mut series = 0;
     for i in 1..=spec.real_runs {
+        while series * spec.real_runs < (i - 1) * spec.series_parts + 1 {
+            series += 1;
+            names.push(format!("series-{series:03}"));
+        }
         names.push(format!("real-{i:03}"));
         names.push(format!("slowed-{i:03}"));
     }
@@ -68,6 +74,7 @@ pub fn run_campaign(
     std::fs::create_dir_all(&folder).map_err(writing("make the folder", &folder))?;
     let names = parts(campaign.spec);
     let mut finished: Vec<ScenarioRun> = Vec::new();
+    let mut lost = 0;
     let begun = Instant::now();
     for (index, name) in names.iter().enumerate() {
         watch.part(name, index, names.len());
@@ -78,13 +85,14 @@ pub fn run_campaign(
         };
         match one_part(campaign, &folder, name, plan, watch)? {
             Some(run) => {
-                let wanted = plan.most_quads();
+                if name.starts_with("series") {
+                    let kept = plans.kept(&run.lines).map_or(0, |k| k.len());
+                    lost += plan.most_quads().saturating_sub(kept);
+                }
                 // Rates come of the series: without it the other parts would be measured in vain.
-                if name == "series"
-                    && let Some(kept) = plans.kept(&run.lines).ok().map(|k| k.len())
-                    && kept < wanted
-                {
-                    return Err(RunError::ShortSeries { kept, wanted });
+                let wanted = campaign.spec.series_quads;
+                if wanted.saturating_sub(lost) < MIN_SERIES_QUADS.min(wanted) {
+                    return Err(RunError::ShortSeries { lost, wanted });
                 }
                 finished.push(run);
             }
@@ -212,4 +220,28 @@ fn encode(run: &ErrorRun) -> serde_json::Result<String> {
 fn writing(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> RunError {
     let path = path.to_owned();
     move |source| RunError::Record(RecordError::Write { action, path, source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_the_series_stand_evenly_between_the_runs() {
+        let spec = ErrorRateSpec {
+            series_quads: 400,
+            series_parts: 2,
+            pseudo_runs: 1000,
+            real_runs: 4,
+            quads: vec![20],
+            launches: 4,
+            slowdown_ratio: 0.02,
+            at_most: 0.01,
+            missed_at_most: 0.05,
+        };
+        let names = parts(&spec);
+        let place = |name: &str| names.iter().position(|n| n == name).unwrap();
+        assert_eq!((place("series-001"), place("series-002")), (0, 5), "{names:?}");
+        assert_eq!(names.len(), 2 + 4 + 4);
+    }
 }

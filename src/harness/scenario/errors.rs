@@ -1,13 +1,15 @@
 //! How often the harness errs: the record of a campaign, and what follows from it.
 //!
-//! A campaign has three parts, all on arms that execute the same thing. The *series* is one long
-//! A/A run that pseudo-runs are resampled out of. *Real* runs decide about the same two arms with
-//! the threshold at a ratio of 1, where every admit and every decline is an error. *Slowed* runs
-//! are the same with a slowdown of known size injected, where everything but a decline is a miss.
+//! A campaign has three parts, all on arms that execute the same thing. The *series* is a long
+//! A/A run, whole or in parts, that pseudo-runs are resampled out of. *Real* runs decide about the
+//! same two arms with the threshold at a ratio of 1, where every admit and every decline is an
+//! error. *Slowed* runs are the same with a slowdown of known size injected, where everything but a
+//! decline is a miss.
 
 use super::decide::kept_series;
-use super::spec::ErrorRateSpec;
-use super::{Decision, GateEvidence, Line, Plan, ScenarioFacts, ScenarioRecord, decide};
+use super::{
+    Decision, ErrorRateSpec, GateEvidence, Line, Plan, ScenarioFacts, ScenarioRecord, decide,
+};
 use crate::backend::DeviceKind;
 use crate::harness::records::{BuildRecord, MachineRecord};
 use crate::harness::stats::{
@@ -66,7 +68,7 @@ pub struct Plans {
 }
 
 impl Plans {
-    /// The data of the series: its quads that count, in the metric of the rule.
+    /// The data of a part of the series: its quads that count, in the metric of the rule.
     ///
     /// # Errors
     /// There is no rule or no candidate.
@@ -77,7 +79,7 @@ impl Plans {
     }
 }
 
-/// A recorded line and the run it belongs to: `series`, `real-07`, `slowed-30`.
+/// A recorded line and the run it belongs to: `series-001`, `real-007`, `slowed-030`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamedLine {
@@ -149,8 +151,18 @@ impl ErrorRun {
         for NamedLine { of, line } in &self.lines {
             runs.entry(of).or_default().push(line.clone());
         }
-        let series = runs.get("series").ok_or("there is no series")?;
-        let kept = plans.kept(series)?;
+        if !runs.keys().any(|name| name.starts_with("series")) {
+            return Err("there is no series".into());
+        }
+        let mut kept: Vec<Launched> = Vec::new();
+        for (_, part) in runs.iter().filter(|(name, _)| name.starts_with("series")) {
+            // Launches of different parts are different launches; whether they loaded their arms in
+            // reverse stays.
+            let first = kept.last().map_or(0, |last| (last.launch + 1).next_multiple_of(2));
+            kept.extend(
+                plans.kept(part)?.into_iter().map(|d| Launched { launch: first + d.launch, ..d }),
+            );
+        }
         let (runs_wanted, share) = (spec.pseudo_runs, spec.slowdown_ratio);
         let resampled = error_rates(&kept, &plans.real.looks, runs_wanted, share, RESAMPLING_SEED)
             .map_err(|e| e.to_string())?;
@@ -302,6 +314,6 @@ pub(super) fn plans(base: &ScenarioRecord, spec: &ErrorRateSpec) -> Plans {
     real.rules = vec![rule];
     real.looks = spec.looks();
     let mut series = real.clone();
-    series.looks.quads = vec![spec.series_quads];
+    series.looks.quads = vec![spec.series_quads / (spec.series_parts.max(1) as usize)];
     Plans { series, slowed: real.clone(), real }
 }

@@ -9,6 +9,7 @@ use crate::harness::spec::Track;
 fn spec() -> ErrorRateSpec {
     ErrorRateSpec {
         series_quads: 400,
+        series_parts: 1,
         pseudo_runs: 1000,
         real_runs: 30,
         quads: vec![20, 40, 80],
@@ -29,7 +30,7 @@ pub(in crate::harness) fn campaign(real_ratio: f64, slowed_ratio: f64) -> ErrorR
     let mut add = |of: String, new: Vec<Line>| {
         lines.extend(new.into_iter().map(|line| NamedLine { of: of.clone(), line }));
     };
-    add("series".into(), seeded_lines(1, 400, |_| 1.0));
+    add("series-001".into(), seeded_lines(1, 400, |_| 1.0));
     for i in 1..=30 {
         add(format!("real-{i:03}"), seeded_lines(100 + i, 80, |_| real_ratio));
         add(format!("slowed-{i:03}"), seeded_lines(200 + i, 80, |_| slowed_ratio));
@@ -114,7 +115,7 @@ fn refused_runs_count_as_misses_and_never_as_decisions() {
 #[test]
 fn a_campaign_without_a_part_or_with_a_short_series_has_no_rates() {
     let mut run = campaign(1.0, 0.98);
-    run.lines.retain(|l| l.of != "series");
+    run.lines.retain(|l| l.of != "series-001");
     assert!(run.errors().unwrap_err().contains("there is no series"));
     let mut run = campaign(1.0, 0.98);
     run.lines.retain(|l| !l.of.starts_with("real"));
@@ -122,10 +123,27 @@ fn a_campaign_without_a_part_or_with_a_short_series_has_no_rates() {
     let mut run = campaign(1.0, 0.98);
     let mut quads = 0;
     run.lines.retain(|l| {
-        quads += usize::from(l.of == "series" && matches!(l.line, Line::Quad(_)));
-        l.of != "series" || quads < 300
+        quads += usize::from(l.of == "series-001" && matches!(l.line, Line::Quad(_)));
+        l.of != "series-001" || quads < 300
     });
     assert!(run.errors().unwrap_err().contains("at least 400 quads"));
+}
+
+#[test]
+fn a_series_in_parts_has_the_rates_of_the_whole() {
+    let whole = campaign(1.0, 0.98);
+    let mut parts = whole.clone();
+    // Launches 0 to 39 stay, 40 to 79 become launches 0 to 39 of a second part.
+    for NamedLine { of, line } in &mut parts.lines {
+        let (Line::Launch(Launch { launch, .. })
+        | Line::Quad(QuadLine { launch, .. })
+        | Line::LaunchEnd(LaunchEnd { launch, .. })) = line;
+        if of == "series-001" && *launch >= 40 {
+            *launch -= 40;
+            *of = "series-002".into();
+        }
+    }
+    assert_eq!(parts.errors().unwrap().resampled, whole.errors().unwrap().resampled);
 }
 
 #[test]

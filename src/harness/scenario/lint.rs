@@ -2,7 +2,7 @@
 
 use super::Metric;
 use super::plan::points;
-use super::spec::{Arm, ArmKind, BASELINE, Block, PrefillUse, ScenarioFile};
+use super::spec::{Arm, ArmKind, BASELINE, Block, PrefillUse, ScenarioFile, Turn};
 use crate::harness::spec::{Diagnostic, did_you_mean};
 use crate::harness::stats::{ALPHA_PER_SIDE, MIN_SERIES_QUADS, signed_rank_bounds};
 use std::collections::BTreeSet;
@@ -140,6 +140,15 @@ fn measure(file: &ScenarioFile) -> Result<(), Diagnostic> {
         let message = format!("`{metric}` is not measured where the prompt runs once");
         return Err(file.at(workload, message).help(Some("leave out `prefill: once`".into())));
     }
+    if spec.measure.turn == Turn::Step {
+        let few = points(spec).iter().any(|p| p.decode_tokens < 2);
+        if workload.value.prefill != PrefillUse::Once || few {
+            let message = "`turn: step` divides a decode of at least two tokens behind a prompt that runs once";
+            return Err(file
+                .at(workload, message)
+                .help(Some("add `prefill: once` to the workload, or leave out `turn`".into())));
+        }
+    }
     let forks =
         workload.value.prefill == PrefillUse::Once || points(spec).iter().any(|p| p.sequences > 1);
     if forks && spec.arms.value.values().any(|arm| arm.kind() == ArmKind::Peer) {
@@ -259,6 +268,14 @@ fn error_rates(file: &ScenarioFile) -> Result<(), Diagnostic> {
     let least = MIN_SERIES_QUADS.max(rates.quads.last().copied().unwrap_or(0));
     if rates.series_quads < least || rates.series_quads > 10_000 {
         return Err(file.at(place, format!("the series needs {least} to 10000 quads")));
+    }
+    if !(1..=rates.real_runs).contains(&rates.series_parts)
+        || !(rates.series_quads as u64).is_multiple_of(rates.series_parts)
+    {
+        return Err(file.at(
+            place,
+            "the series has at most as many parts as there are real runs, each of as many quads",
+        ));
     }
     let share = |v: f64| v > 0.0 && v < 1.0;
     if !share(rates.at_most) || !share(rates.missed_at_most) {

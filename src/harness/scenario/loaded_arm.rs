@@ -11,15 +11,19 @@ use crate::units::{Digest, SplitMix64};
 use crate::weights::{
     Checkpoint, LoadOptions, Model, WeightSet, WeightsSource, synth, synth_quantised, synth_source,
 };
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Rows of a step of a prefill on a GPU: enough for its matrix units.
 const CUDA_CHUNK_TOKENS: usize = 2048;
 
 pub(super) struct LoadedArm {
     engine: Engine,
-    sequence: Sequence,
+    /// A sequence that the next prompt may take, where prompts run in every sample.
+    spare: Option<Sequence>,
+    /// Runs that advance step by step, in the order they were opened.
+    open: VecDeque<Run>,
     points: Vec<Point>,
     prompts: Vec<Vec<u32>>,
     /// Sequences behind their prompts, one per point, where prompts run once.
@@ -46,7 +50,6 @@ struct Opened {
 impl LoadedArm {
     pub(super) fn load(load: Load) -> Result<(LoadedArm, Loaded), String> {
         let Opened { engine, source, checkpoint, step_bytes } = open(&load)?;
-        let sequence = engine.sequence().map_err(|e| e.to_string())?;
         let prompts: Vec<Vec<u32>> = load
             .points
             .iter()
@@ -65,9 +68,15 @@ impl LoadedArm {
                 prompts.iter().map(|p| run_prompt(&engine, p)).collect::<Result<_, _>>()?
             }
         };
-        let slowdown_ratio = load.slowdown_ratio;
-        let mut arm =
-            LoadedArm { engine, sequence, points: load.points, prompts, behind, slowdown_ratio };
+        let mut arm = LoadedArm {
+            engine,
+            spare: None,
+            open: VecDeque::new(),
+            points: load.points,
+            prompts,
+            behind,
+            slowdown_ratio: load.slowdown_ratio,
+        };
         let mut tokens = Vec::new();
         for point in 0..arm.points.len() {
             for _ in 1..load.warmup {
@@ -102,47 +111,119 @@ impl LoadedArm {
         Ok(steps)
     }
 
-    /// One run of a workload, on an empty sequence or on a fork of one behind the prompt.
+    /// One run of a workload, from its begin to its end.
     pub(super) fn sample(&mut self, point: usize) -> Result<Sample, String> {
+        let mut run = self.begin(point)?;
+        while !run.is_complete() {
+            run.step(&self.engine, self.slowdown_ratio)?;
+        }
+        Ok(self.end(run))
+    }
+
+    /// Begins a run that [`LoadedArm::step`] advances.
+    pub(super) fn open(&mut self, point: usize) -> Result<(), String> {
+        let run = self.begin(point)?;
+        self.open.push_back(run);
+        Ok(())
+    }
+
+    /// Advances an open run by one step.
+    pub(super) fn step(&mut self, open: usize) -> Result<(), String> {
+        match self.open.get_mut(open) {
+            None => Err(format!("there is no open run {open}")),
+            Some(run) if run.is_complete() => Err(format!("the open run {open} is complete")),
+            Some(run) => run.step(&self.engine, self.slowdown_ratio),
+        }
+    }
+
+    /// Ends the run that was opened first.
+    pub(super) fn close(&mut self) -> Result<Sample, String> {
+        let run = self.open.pop_front().ok_or("there is no open run")?;
+        if !run.is_complete() {
+            return Err(format!("the open run lacks {} steps", run.steps_left));
+        }
+        Ok(self.end(run))
+    }
+
+    /// The prompt, on an empty sequence or as a fork of one behind it.
+    fn begin(&mut self, point: usize) -> Result<Run, String> {
         let (Some(place), Some(prompt)) = (self.points.get(point), self.prompts.get(point)) else {
             return Err(format!("there is no workload {point}"));
         };
-        let (prefill_ms, token) = match self.behind.get(point) {
+        let (first, prefill_ms, token) = match self.behind.get(point) {
             Some(behind) => {
-                self.sequence = behind.sequence.fork().map_err(|e| e.to_string())?;
-                (behind.prefill_ms, behind.token)
+                let fork = behind.sequence.fork().map_err(|e| e.to_string())?;
+                (fork, behind.prefill_ms, behind.token)
             }
             None => {
-                self.sequence.reset();
+                let spare = self.spare.take().map_or_else(|| self.engine.sequence(), Ok);
+                let mut sequence = spare.map_err(|e| e.to_string())?;
+                sequence.reset();
                 let begun = Instant::now();
-                let token = first_token(&self.engine, &mut self.sequence, prompt)?;
+                let token = first_token(&self.engine, &mut sequence, prompt)?;
                 slow(begun, self.slowdown_ratio);
-                (milliseconds(begun.elapsed()), token)
+                (sequence, milliseconds(begun.elapsed()), token)
             }
         };
-        let mut others = (1..place.sequences)
-            .map(|_| self.sequence.fork())
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|e| e.to_string())?;
+        let others = (1..place.sequences).map(|_| first.fork()).collect::<Result<Vec<_>, _>>();
+        let others = others.map_err(|e| e.to_string())?;
         let forked = !others.is_empty() || !self.behind.is_empty();
-        let mut group: Vec<&mut Sequence> =
-            std::iter::once(&mut self.sequence).chain(&mut others).collect();
+        let mut group = vec![first];
+        group.extend(others);
         let mut current = vec![token; group.len()];
         if forked {
             // The first step of a fork copies what it shares; that is no part of decoding.
+            let mut group: Vec<&mut Sequence> = group.iter_mut().collect();
             current = step(&self.engine, &mut group, &current)?;
         }
-        let mut tokens = Vec::new();
-        let first = Instant::now();
-        for _ in 0..place.decode_tokens {
-            let begun = Instant::now();
-            tokens.extend_from_slice(&current);
-            current = step(&self.engine, &mut group, &current)?;
-            slow(begun, self.slowdown_ratio);
+        let steps_left = place.decode_tokens;
+        Ok(Run {
+            group,
+            current,
+            tokens: Vec::new(),
+            steps_left,
+            prefill_ms,
+            decode: Duration::ZERO,
+        })
+    }
+
+    fn end(&mut self, mut run: Run) -> Sample {
+        run.tokens.extend_from_slice(&run.current);
+        if self.behind.is_empty() {
+            self.spare = run.group.into_iter().next();
         }
-        let decode_ms = milliseconds(first.elapsed());
-        tokens.extend_from_slice(&current);
-        Ok(Sample { prefill_ms, decode_ms, tokens: digest(&tokens) })
+        let decode_ms = milliseconds(run.decode);
+        Sample { prefill_ms: run.prefill_ms, decode_ms, tokens: digest(&run.tokens) }
+    }
+}
+
+/// A run of a workload that is behind its prompt.
+struct Run {
+    group: Vec<Sequence>,
+    /// The tokens to decode next, one per sequence.
+    current: Vec<u32>,
+    tokens: Vec<u32>,
+    steps_left: u32,
+    prefill_ms: f64,
+    /// Of all steps so far.
+    decode: Duration,
+}
+
+impl Run {
+    fn is_complete(&self) -> bool {
+        self.steps_left == 0
+    }
+
+    /// One timed step of every sequence.
+    fn step(&mut self, engine: &Engine, slowdown_ratio: Option<f64>) -> Result<(), String> {
+        let mut group: Vec<&mut Sequence> = self.group.iter_mut().collect();
+        let begun = Instant::now();
+        let next = step(engine, &mut group, &self.current)?;
+        slow(begun, slowdown_ratio);
+        self.decode += begun.elapsed();
+        self.tokens.extend(std::mem::replace(&mut self.current, next));
+        self.steps_left -= 1;
+        Ok(())
     }
 }
 
@@ -255,7 +336,7 @@ fn slow(begun: Instant, share: Option<f64>) {
 }
 
 /// Whole nanoseconds, in milliseconds: a number that survives its decimal spelling.
-fn milliseconds(duration: std::time::Duration) -> f64 {
+fn milliseconds(duration: Duration) -> f64 {
     duration.as_nanos() as f64 / 1e6
 }
 

@@ -8,6 +8,7 @@ mod bandwidth;
 mod campaign;
 mod decide;
 mod discover;
+mod error_rate_spec;
 mod errors;
 mod evidence;
 mod foreign;
@@ -46,6 +47,7 @@ pub use bandwidth::{Probe, ReadProbe};
 pub use campaign::{Campaign, CampaignEnd, CampaignWatch, run_campaign};
 pub use decide::{Comparison, Verdict, decide, is_dropped, peer_comparisons};
 pub use discover::{SCENARIOS, scenarios};
+pub use error_rate_spec::ErrorRateSpec;
 pub use errors::{
     CAMPAIGN_VERSION, CampaignKind, CampaignRecord, ErrorRun, ErrorSummary, Errors, NamedLine,
     Plans, Rate, established,
@@ -71,8 +73,8 @@ pub use rule::{AdmitWhen, At, Decision, Rule};
 pub use run::{Part, RunEnd, RunError, RunRequest, Watch, run_scenario};
 pub use sample::{Launch, LaunchEnd, LaunchedArm, Line, QuadLine, Sample, Slot};
 pub use spec::{
-    Arm, ArmKind, BASELINE, Block, Bound, ErrorRateSpec, Measure, ModelSpec, PrefillUse, Profile,
-    Recorded, ScenarioFile, ScenarioSpec, Sweep, Workload, scenario_schema,
+    Arm, ArmKind, BASELINE, Block, Bound, Measure, ModelSpec, PrefillUse, Profile, Recorded,
+    ScenarioFile, ScenarioSpec, Sweep, Turn, Workload, scenario_schema,
 };
 pub use store::{StoredRun, load_scenario_run};
 pub use worker::{Ask, Load, Loaded, ModelSource, Reply, serve};

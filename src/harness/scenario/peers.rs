@@ -24,6 +24,17 @@ impl Process {
             }
         }
     }
+
+    /// The worker of an arm of this engine: whoever else executes one runs whole samples.
+    pub(super) fn engine(&mut self, arm: &str) -> Result<&mut ArmProcess, WorkerError> {
+        match self {
+            Process::Engine(process) => Ok(process),
+            Process::Peer(_) => Err(WorkerError {
+                arm: arm.to_owned(),
+                what: "is another engine, which cannot be advanced step by step".into(),
+            }),
+        }
+    }
 }
 
 impl Runner<'_> {

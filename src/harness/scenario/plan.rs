@@ -1,6 +1,6 @@
 //! The plan of a run: everything that decides what is measured and how it is judged.
 
-use super::spec::{ArmKind, BASELINE, ScenarioFile, ScenarioSpec};
+use super::spec::{ArmKind, BASELINE, ScenarioFile, ScenarioSpec, Turn};
 use super::{Metric, Point, Rule, Slot};
 use crate::harness::stats::{LookPlan, MAX_DROPPED_SHARE};
 use serde::{Deserialize, Serialize};
@@ -21,6 +21,9 @@ pub struct Plan {
     pub points: Vec<Point>,
     /// Untimed runs of every workload before the first timed one, in every process.
     pub warmup: u32,
+    /// What an arm runs before it is the other's turn.
+    #[serde(default, skip_serializing_if = "Turn::is_sample")]
+    pub turn: Turn,
     pub looks: LookPlan,
     pub metrics: Vec<Metric>,
     pub rules: Vec<Rule>,
@@ -39,6 +42,7 @@ impl Plan {
             peers: named(file, ArmKind::Peer).collect(),
             points: points(spec),
             warmup: spec.measure.warmup.value,
+            turn: spec.measure.turn,
             looks: LookPlan { quads, quads_per_launch },
             metrics: spec.measure.metrics.to_vec(),
             rules: spec.admit_when.value.all.clone(),

@@ -57,9 +57,35 @@ impl ArmProcess {
 
     /// One timed run.
     pub(super) fn sample(&mut self, point: usize) -> Result<Sample, WorkerError> {
-        match self.ask(&Ask::Sample { point })? {
+        self.sampled(&Ask::Sample { point })
+    }
+
+    /// Begins a timed run that advances step by step.
+    pub(super) fn open(&mut self, point: usize) -> Result<(), WorkerError> {
+        self.done(&Ask::Open { point })
+    }
+
+    /// One timed step of an open run.
+    pub(super) fn step(&mut self, open: usize) -> Result<(), WorkerError> {
+        self.done(&Ask::Step { open })
+    }
+
+    /// Ends the run that was opened first.
+    pub(super) fn close(&mut self) -> Result<Sample, WorkerError> {
+        self.sampled(&Ask::Close {})
+    }
+
+    fn sampled(&mut self, ask: &Ask) -> Result<Sample, WorkerError> {
+        match self.ask(ask)? {
             Reply::Sampled(sample) => Ok(sample),
             other => Err(self.failed(format!("answered a sample with {other:?}"))),
+        }
+    }
+
+    fn done(&mut self, ask: &Ask) -> Result<(), WorkerError> {
+        match self.ask(ask)? {
+            Reply::Done {} => Ok(()),
+            other => Err(self.failed(format!("answered a step with {other:?}"))),
         }
     }
 

@@ -10,7 +10,7 @@ use super::store::{Store, StoredRun};
 use super::worker::{Load, ModelSource};
 use super::{
     ArmBuild, BesideRecord, ErrorSummary, GateEvidence, Launch, LaunchEnd, LaunchedArm, Line, Plan,
-    QuadLine, ScenarioFile, ScenarioRun, Slot, decide, is_dropped,
+    QuadLine, Sample, ScenarioFile, ScenarioRun, Slot, Turn, decide, is_dropped,
 };
 use crate::backend::{DeviceKind, Policy};
 use crate::harness::records::{MachineRecord, RecordError};
@@ -88,10 +88,10 @@ pub enum RunError {
     #[error("cannot resume {}: {reason}", folder.display())]
     Resume { folder: PathBuf, reason: String },
     #[error(
-        "the A/A series kept {kept} of {wanted} quads, too many were dropped: nothing can be said of \
+        "the A/A series lacks {lost} of {wanted} quads, too many were dropped: nothing can be said of \
          rates; begin again when the machine is left alone"
     )]
-    ShortSeries { kept: usize, wanted: usize },
+    ShortSeries { lost: usize, wanted: usize },
     #[error("the memory's rate cannot be read: {0}")]
     Memory(String),
 }
@@ -268,7 +268,7 @@ impl Runner<'_> {
         self.request.file.arms()[arm].threads.unwrap_or(processors)
     }
 
-    /// A B B A with a bandwidth reading before, in the middle and after.
+    /// The four samples of a quad, with a bandwidth reading before, in the middle and after.
     pub(super) fn quad(
         &self,
         plan: &Plan,
@@ -277,18 +277,11 @@ impl Runner<'_> {
         arm: &str,
         processes: &mut BTreeMap<String, Process>,
     ) -> Result<QuadLine, RunError> {
-        let mut readings = vec![self.reading()?];
-        let mut samples = Vec::with_capacity(4);
-        for (i, slot) in Slot::QUAD.into_iter().enumerate() {
-            if i == 2 {
-                readings.push(self.reading()?);
-            }
-            let name = plan.arm(slot, arm);
-            let process =
-                processes.get_mut(name).expect("every arm that is measured has a process");
-            samples.push(process.sample(name, point)?);
-        }
-        readings.push(self.reading()?);
+        let mut readings = Vec::with_capacity(3);
+        let samples = match plan.turn {
+            Turn::Sample => self.by_samples(plan, point, arm, processes, &mut readings)?,
+            Turn::Step => self.by_steps(plan, point, arm, processes, &mut readings)?,
+        };
         Ok(QuadLine {
             launch,
             point,
@@ -296,6 +289,60 @@ impl Runner<'_> {
             samples: samples.try_into().expect("a quad has four slots"),
             bandwidth_bytes_per_second: readings,
         })
+    }
+
+    fn by_samples(
+        &self,
+        plan: &Plan,
+        point: usize,
+        arm: &str,
+        processes: &mut BTreeMap<String, Process>,
+        readings: &mut Vec<f64>,
+    ) -> Result<Vec<Sample>, RunError> {
+        readings.push(self.reading()?);
+        let mut samples = Vec::with_capacity(4);
+        for (i, slot) in Slot::QUAD.into_iter().enumerate() {
+            if i == 2 {
+                readings.push(self.reading()?);
+            }
+            let name = plan.arm(slot, arm);
+            samples.push(process_of(processes, name).sample(name, point)?);
+        }
+        readings.push(self.reading()?);
+        Ok(samples)
+    }
+
+    /// The four samples are open at once, two in each process, and advance in the order A B B A.
+    fn by_steps(
+        &self,
+        plan: &Plan,
+        point: usize,
+        arm: &str,
+        processes: &mut BTreeMap<String, Process>,
+        readings: &mut Vec<f64>,
+    ) -> Result<Vec<Sample>, RunError> {
+        // The arm of every slot, and which of its two open samples stands there.
+        let slots: Vec<(&str, usize)> = Slot::QUAD
+            .into_iter()
+            .zip([0, 0, 1, 1])
+            .map(|(slot, open)| (plan.arm(slot, arm), open))
+            .collect();
+        for (name, _) in &slots {
+            process_of(processes, name).engine(name)?.open(point)?;
+        }
+        readings.push(self.reading()?);
+        let steps = plan.points[point].decode_tokens;
+        for step in 0..steps {
+            if step == steps / 2 {
+                readings.push(self.reading()?);
+            }
+            for (name, open) in &slots {
+                process_of(processes, name).engine(name)?.step(*open)?;
+            }
+        }
+        readings.push(self.reading()?);
+        let close = |(name, _): &(&str, usize)| process_of(processes, name).engine(name)?.close();
+        Ok(slots.iter().map(close).collect::<Result<Vec<_>, _>>()?)
     }
 
     /// Whole bytes per second.
@@ -319,6 +366,10 @@ impl Runner<'_> {
         let wanted = look.unwrap_or(plan.most_quads()) * kept.len();
         watch.progress(kept.iter().sum(), wanted, doing);
     }
+}
+
+fn process_of<'a>(processes: &'a mut BTreeMap<String, Process>, arm: &str) -> &'a mut Process {
+    processes.get_mut(arm).expect("every arm that is measured has a process")
 }
 
 /// The policy of an arm that names none.

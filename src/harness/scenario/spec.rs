@@ -2,10 +2,9 @@
 
 use super::arm_weights::ArmWeights;
 use super::quality::QualitySpec;
-use super::{AdmitWhen, Decision, Metric};
+use super::{AdmitWhen, Decision, ErrorRateSpec, Metric};
 use crate::backend::{DeviceKind, Fusion, Policy};
 use crate::harness::spec::{Diagnostic, Located, NonEmpty, Track, parse_yaml, read_file};
-use crate::harness::stats::LookPlan;
 use crate::units::Digest;
 use crate::weights::Prefill;
 use serde::Deserialize;
@@ -124,6 +123,28 @@ pub enum PrefillUse {
     Once,
 }
 
+/// What an arm runs before it is the other's turn.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, serde::Serialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Turn {
+    /// A whole sample: the four samples of a quad run one after the other.
+    #[default]
+    Sample,
+    /// One step of the decode: the four samples of a quad advance by turns, in the order A B B A again
+    /// and again, so that what changes within a quad meets both arms alike.
+    Step,
+}
+
+impl Turn {
+    /// Whether it is a whole sample.
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+    pub(super) fn is_sample(&self) -> bool {
+        *self == Turn::Sample
+    }
+}
+
 /// How one arm executes.
 #[derive(Clone, Debug, Default, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -236,6 +257,9 @@ pub struct Measure {
     /// Fresh process launches that the quads of the first look are spread over.
     #[schemars(range(min = 1))]
     pub(super) launches: Located<usize>,
+    /// What an arm runs before it is the other's turn (default: a whole sample).
+    #[serde(default)]
+    pub turn: Turn,
     /// What is reported.
     pub metrics: NonEmpty<Metric>,
     /// Whether every arm also times the regions of its steps, each by itself, once it is warm (on
@@ -264,42 +288,6 @@ pub struct Sweep {
 pub enum Bound {
     /// Bytes that a token must read / the read bandwidth measured in the same quad.
     MemoryBandwidth,
-}
-
-/// How `assay scenario error-rates` establishes how often the harness errs on a device.
-#[derive(Clone, Debug, PartialEq, Deserialize, serde::Serialize, schemars::JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ErrorRateSpec {
-    /// Quads of the series that pseudo-runs are resampled out of, at least 400.
-    #[schemars(range(min = 400))]
-    pub series_quads: usize,
-    /// Pseudo-runs of each kind, at least 1000.
-    #[schemars(range(min = 1000))]
-    pub pseudo_runs: u64,
-    /// Real runs of each kind, at least 30.
-    #[schemars(range(min = 30))]
-    pub real_runs: u64,
-    /// Looks of a run.
-    pub quads: Vec<usize>,
-    /// Launches that the first look is spread over.
-    #[schemars(range(min = 1))]
-    pub launches: usize,
-    /// The injected slowdown, as a share of the speed.
-    pub slowdown_ratio: f64,
-    /// Most false admits and most false declines, each as a share of pseudo-runs.
-    pub at_most: f64,
-    /// Most slowdowns that are not declined, as a share.
-    pub missed_at_most: f64,
-}
-
-impl ErrorRateSpec {
-    /// When a run looks at its data.
-    pub fn looks(&self) -> LookPlan {
-        LookPlan {
-            quads_per_launch: self.quads.first().copied().unwrap_or(1) / self.launches.max(1),
-            quads: self.quads.clone(),
-        }
-    }
 }
 
 /// A scenario file and its text.

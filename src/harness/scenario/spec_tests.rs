@@ -139,6 +139,13 @@ fn mistakes_are_explained_at_their_place() {
             "example.yaml:21:",
             "two arms that are the same",
         ),
+        ("warmup:", "turn: step\n  warmup:", "example.yaml:7:", "behind a prompt that runs once"),
+        (
+            "expect_decision",
+            "error_rates: { series_quads: 400, series_parts: 3, pseudo_runs: 1000, real_runs: 30, quads: [20], launches: 4, slowdown_ratio: 0.02, at_most: 0.01, missed_at_most: 0.05 }\nexpect_decision",
+            "example.yaml:21:",
+            "the series has at most as many parts",
+        ),
         ("scenario: example", "scenario: ../example", "example.yaml:1:", "is no scenario name"),
         ("[8, 16]", "[8, 8]", "example.yaml:17:", "distinct numbers"),
         ("18446744073709551615", "18446744073709551616", "example.yaml:6:", ""),

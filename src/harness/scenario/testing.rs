@@ -14,6 +14,7 @@ pub(in crate::harness) fn plan(threshold: f64) -> Plan {
         peers: Vec::new(),
         points: vec![Point { prompt_tokens: 16, decode_tokens: 8, sequences: 1 }],
         warmup: 1,
+        turn: Turn::Sample,
         looks: LookPlan { quads: vec![20, 40, 80], quads_per_launch: 5 },
         metrics: vec![Metric::DecodeTokensPerSecond, Metric::HostBytes],
         rules: vec![Rule {

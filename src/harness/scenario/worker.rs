@@ -17,6 +17,12 @@ pub enum Ask {
     Load(Load),
     /// Run one workload, timed.
     Sample { point: usize },
+    /// Begin a timed run of a workload that advances step by step, behind those that are open.
+    Open { point: usize },
+    /// Advance an open run by one timed step; the first that was opened is 0.
+    Step { open: usize },
+    /// End the open run that was opened first.
+    Close {},
     /// Report memory and end.
     Finish {},
 }
@@ -94,6 +100,8 @@ impl std::fmt::Display for ModelSource {
 pub enum Reply {
     Loaded(Box<Loaded>),
     Sampled(Sample),
+    /// A run was opened or advanced.
+    Done {},
     Finished {
         host_bytes: Option<u64>,
     },
@@ -117,6 +125,17 @@ pub struct Loaded {
     pub regions: Vec<StepRegions>,
 }
 
+/// A request to an arm that is loaded.
+fn measure(arm: &mut LoadedArm, ask: &Ask) -> Result<Reply, String> {
+    match *ask {
+        Ask::Sample { point } => arm.sample(point).map(Reply::Sampled),
+        Ask::Open { point } => arm.open(point).map(|()| Reply::Done {}),
+        Ask::Step { open } => arm.step(open).map(|()| Reply::Done {}),
+        Ask::Close {} => arm.close().map(Reply::Sampled),
+        Ask::Load(_) | Ask::Finish {} => Err("this is no request for a sample".into()),
+    }
+}
+
 /// Serves one arm until it is told to finish or its input ends.
 ///
 /// # Errors
@@ -130,11 +149,11 @@ pub fn serve(input: impl BufRead, mut output: impl Write) -> std::io::Result<()>
                 arm = Some(loaded);
                 Reply::Loaded(Box::new(reply))
             }),
-            Ok(Ask::Sample { point }) => match &mut arm {
-                Some(arm) => arm.sample(point).map(Reply::Sampled),
+            Ok(Ask::Finish {}) => Ok(Reply::Finished { host_bytes: peak_resident_bytes() }),
+            Ok(ask) => match &mut arm {
+                Some(arm) => measure(arm, &ask),
                 None => Err("a sample was asked for before a model".into()),
             },
-            Ok(Ask::Finish {}) => Ok(Reply::Finished { host_bytes: peak_resident_bytes() }),
         };
         let reply = reply.unwrap_or_else(|message| Reply::Failed { message });
         let last = matches!(reply, Reply::Finished { .. } | Reply::Failed { .. });
