@@ -47,9 +47,14 @@ impl ArmProcess {
         Ok(ArmProcess { arm: arm.to_owned(), child, input, output: BufReader::new(output) })
     }
 
-    /// Loads and warms up.
-    pub(super) fn load(&mut self, load: Load) -> Result<Loaded, WorkerError> {
-        match self.ask(&Ask::Load(load))? {
+    /// Begins to load and to warm up; [`ArmProcess::loaded`] waits for the end.
+    pub(super) fn load(&mut self, load: Load) -> Result<(), WorkerError> {
+        self.send(&Ask::Load(load))
+    }
+
+    /// The reply to [`ArmProcess::load`].
+    pub(super) fn loaded(&mut self) -> Result<Loaded, WorkerError> {
+        match self.receive()? {
             Reply::Loaded(loaded) => Ok(*loaded),
             other => Err(self.failed(format!("answered a load with {other:?}"))),
         }
@@ -98,10 +103,18 @@ impl ArmProcess {
     }
 
     fn ask(&mut self, ask: &Ask) -> Result<Reply, WorkerError> {
+        self.send(ask)?;
+        self.receive()
+    }
+
+    fn send(&mut self, ask: &Ask) -> Result<(), WorkerError> {
         let text = serde_json::to_string(ask).map_err(|e| self.failed(e.to_string()))?;
         writeln!(self.input, "{text}")
             .and_then(|()| self.input.flush())
-            .map_err(|e| self.failed(format!("ended early: {e}")))?;
+            .map_err(|e| self.failed(format!("ended early: {e}")))
+    }
+
+    fn receive(&mut self) -> Result<Reply, WorkerError> {
         let mut line = String::new();
         let read = self.output.read_line(&mut line);
         match read {

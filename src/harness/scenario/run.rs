@@ -167,17 +167,29 @@ impl Runner<'_> {
         let begun = Instant::now();
         let mut processes = BTreeMap::new();
         let mut loaded = BTreeMap::new();
-        // What is loaded first may find better memory; no arm is to have that place in every launch.
+        // What is loaded first may find better memory: arms load side by side, and none is to be the first
+        // in every launch. Regions that are timed at loading need the machine for themselves.
         let mut order: Vec<&str> = plan.arms().collect();
         if loads_in_reverse(next.launch) {
             order.reverse();
         }
+        let alone = self.request.file.spec.measure.regions;
+        let mut loading = Vec::new();
         for arm in order {
             let build = self.request.builds.get(arm);
             let command = build.map_or(&self.request.worker, |b| &b.worker);
             let mut process = ArmProcess::start(arm, command)?;
-            loaded.insert(arm.to_owned(), process.load(self.load(arm, &plan))?);
-            processes.insert(arm.to_owned(), Process::Engine(process));
+            process.load(self.load(arm, &plan))?;
+            if alone {
+                loaded.insert(arm.to_owned(), process.loaded()?);
+            }
+            loading.push((arm.to_owned(), process));
+        }
+        for (arm, mut process) in loading {
+            if !alone {
+                loaded.insert(arm.clone(), process.loaded()?);
+            }
+            processes.insert(arm, Process::Engine(process));
         }
         let mut peer_tokens = BTreeMap::new();
         for arm in &plan.peers {
