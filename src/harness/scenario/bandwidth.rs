@@ -6,11 +6,16 @@ use memmap2::MmapMut;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-/// Bytes read by one pass; several times the last-level cache of common processors.
+/// Bytes of the buffer; several times the last-level cache of common processors.
 const BUFFER_BYTES: usize = 128 << 20;
 
-/// Passes of one reading; the fastest counts, because whatever disturbs a pass only slows it.
-const PASSES: usize = 3;
+/// A stretch is this part of the buffer.
+const STRETCHES_PER_PASS: usize = 4;
+
+/// Stretches of one reading; the fastest counts, because whatever disturbs one only slows it. Beside
+/// other tenants the rate changes from millisecond to millisecond, and the fastest of a few long
+/// passes differs from reading to reading although nothing has changed.
+const STRETCHES: usize = 16;
 
 /// The memory that arms on a device read.
 #[derive(Debug)]
@@ -68,32 +73,42 @@ impl ReadProbe {
         ReadProbe { bytes, threads: threads.max(1) }
     }
 
-    /// Bytes per second of the fastest of three passes over the buffer: 15 to 60 ms.
+    /// Bytes per second of the fastest stretch: a reading of 20 to 80 ms.
     pub fn bytes_per_second(&self) -> f64 {
-        let fastest = (0..PASSES).map(|_| self.pass()).min().unwrap_or(Duration::MAX);
-        self.bytes.len() as f64 / fastest.as_secs_f64()
-    }
-
-    /// The time until the slowest thread has read its share.
-    fn pass(&self) -> Duration {
-        let start = Barrier::new(self.threads);
         let words = self.bytes.as_chunks::<8>().0;
-        let share = words.len().div_ceil(self.threads);
-        std::thread::scope(|scope| {
-            let readers: Vec<_> = words
-                .chunks(share)
-                .map(|words| {
+        let stretch = words.len() / STRETCHES_PER_PASS;
+        let start = Barrier::new(self.threads);
+        let times: Vec<Vec<Duration>> = std::thread::scope(|scope| {
+            let readers: Vec<_> = (0..self.threads)
+                .map(|thread| {
                     let start = &start;
                     scope.spawn(move || {
-                        start.wait();
-                        let begun = Instant::now();
-                        std::hint::black_box(sum(words));
-                        begun.elapsed()
+                        let share = |of: &[[u8; 8]]| {
+                            let at = |i: usize| of.len() * i / self.threads;
+                            let (from, to) = (at(thread), at(thread + 1));
+                            let begun = Instant::now();
+                            std::hint::black_box(sum(&of[from..to]));
+                            begun.elapsed()
+                        };
+                        words
+                            .chunks_exact(stretch)
+                            .cycle()
+                            .take(STRETCHES)
+                            .map(|stretch| {
+                                start.wait();
+                                share(stretch)
+                            })
+                            .collect()
                     })
                 })
                 .collect();
-            readers.into_iter().filter_map(|r| r.join().ok()).max().unwrap_or(Duration::MAX)
-        })
+            readers.into_iter().map(|r| r.join().unwrap_or_default()).collect()
+        });
+        // A stretch is read when its slowest thread is done.
+        let slowest =
+            |i: usize| times.iter().filter_map(|t: &Vec<Duration>| t.get(i)).max().copied();
+        let fastest = (0..STRETCHES).filter_map(slowest).min().unwrap_or(Duration::MAX);
+        (stretch * 8) as f64 / fastest.as_secs_f64()
     }
 }
 
