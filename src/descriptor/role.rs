@@ -53,9 +53,10 @@ pub enum RoleName {
 }
 
 impl RoleName {
-    /// Whether the weight is a matrix that activations are multiplied by, and nothing else reads
-    /// it: what may be quantised. The router of a mixture, norms, convolutions, the
-    /// projections that set decay and rate, and the embedding are not.
+    /// Whether the weight is a matrix that activations are multiplied by, or one for each expert, and
+    /// nothing else reads it: what may be quantised. The router of a mixture, the scale of a shared
+    /// expert, norms, convolutions, the projections that set decay and rate, and the embedding are not;
+    /// nor is the matrix that latent attention absorbs into queries and values.
     pub fn is_projection(self) -> bool {
         use RoleName::*;
         matches!(
@@ -65,12 +66,23 @@ impl RoleName {
                 | AttnK
                 | AttnV
                 | AttnO
+                | MlaQ
+                | MlaQA
+                | MlaQB
+                | MlaKvA
+                | MlaO
                 | GdnQkv
                 | GdnZ
                 | GdnOut
                 | MlpGate
                 | MlpUp
                 | MlpDown
+                | MoeGate
+                | MoeUp
+                | MoeDown
+                | SharedGate
+                | SharedUp
+                | SharedDown
         )
     }
 

@@ -119,6 +119,8 @@ mutants! {
     "int4_scale_by_eight" in "int4": "the scale of a group is its largest value / 8",
     "int4_round_half_up" in "int4": "codes round half up instead of half to even",
     "int4_nibbles_swapped" in "int4": "the lower K is read from the high nibble",
+    "int4_scales_of_first_expert" in "moe_experts": "every packed expert has the scales of the first",
+    "int4_experts_prefill_by_place" in "moe_experts": "rows of packed experts are prefill by their places, not by their own",
     "int4_code_unchecked" in "int4": "a code of -8 in a file is not looked for",
     "sampler_block_offset" in "sampler": "the id counts from the start of its block",
     "sampler_temperature_inverted" in "sampler": "logits are multiplied by the temperature",

@@ -27,8 +27,8 @@ pub use error::{CheckpointError, Place};
 pub use header::TensorEntry;
 pub use identity::full_content_digest;
 pub use int4::{
-    Artifact, Check, ConvertError, ConvertOptions, Converted, Converter, ErrorRecord, FileRecord,
-    LayoutRecord, PackedRecord, PartRecord, Prefill, QuantiseError, Recipe, SIDECAR,
+    Artifact, Check, ConvertError, ConvertOptions, Converted, Converter, ErrorRecord, ExpertRecord,
+    FileRecord, LayoutRecord, PackedRecord, PartRecord, Prefill, QuantiseError, Recipe, SIDECAR,
     SIDECAR_VERSION, Sidecar, SourceRecord, Treatment, Verification, WeightRecord, convert,
     partial_of, verify,
 };

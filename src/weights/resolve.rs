@@ -48,10 +48,14 @@ pub(super) fn resolve(
     let mut claims = Claims::default();
     for role in descriptor.roles.iter().filter(|r| r.tied_to.is_none()) {
         for layer in role.instances() {
+            let instance = Instance { checkpoint, descriptor, role, layer };
             if checkpoint.sidecar().is_some_and(|s| s.replaces(role.name, layer)) {
+                // A tensor that other roles take rows of, too, is still there.
+                if role.tensors(layer).iter().any(|(name, _)| checkpoint.tensor(name).is_some()) {
+                    instance.locate(&mut claims)?;
+                }
                 continue;
             }
-            let instance = Instance { checkpoint, descriptor, role, layer };
             located.push(instance.locate(&mut claims)?);
         }
     }
@@ -65,14 +69,6 @@ pub(super) fn resolve(
     }
     claims.check(checkpoint, descriptor)?;
     Ok(located)
-}
-
-/// The name of a view's tensor in a layer.
-pub(super) fn tensor_name(template: &str, layer: Option<usize>) -> String {
-    match layer {
-        Some(layer) => template.replace("{layer}", &layer.to_string()),
-        None => template.to_owned(),
-    }
 }
 
 /// The extents of a logical weight as a matrix: columns are the last extent.

@@ -73,12 +73,12 @@ impl Executor {
         policy: Policy,
     ) -> Result<Executor, String> {
         let no_memory = |e| format!("cannot allocate memory for the weights: {e}");
-        let packed = int4::take(&mut matrices, policy).map_err(no_memory)?;
+        let mut packed = int4::take(&mut matrices, &experts::counts(plan), policy)?;
         let mut repacked = match policy {
             Policy::Fast => fast::pack(plan, &mut matrices).map_err(no_memory)?,
             _ => Repacked::default(),
         };
-        let experts = experts::bind(plan, &matrices, &mut repacked);
+        let experts = experts::bind(plan, &matrices, &mut repacked, &mut packed);
         let vectors = matrices
             .iter()
             .filter(|(r, w)| w.rows == 1 || r.role == RoleName::GdnConv)
@@ -91,7 +91,7 @@ impl Executor {
         Ok(Executor {
             matrices,
             panels: repacked.matrices,
-            packed,
+            packed: packed.matrices,
             experts,
             vectors,
             frequencies,
@@ -320,7 +320,7 @@ impl Executor {
             | OpKind::MoePermute { .. }
             | OpKind::MoeExperts { .. }
             | OpKind::MoeCombine { .. }
-            | OpKind::MoeShared { .. } => self.run_experts(op, b),
+            | OpKind::MoeShared { .. } => self.run_experts(op, context, b),
             OpKind::SiluMul { gate, up, out } => {
                 let width = b.width(out);
                 b.with(out, |out, b| silu_mul(isa, b.get(gate), b.get(up), width, round, out));

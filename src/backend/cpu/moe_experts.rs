@@ -3,17 +3,22 @@
 //! # Numerics
 //! `moe_permute` copies. `moe_experts`: gate and up are products as in `gemm`, then
 //! silu(gate) · up, then down as in `gemm`; each rounded once where the policy rounds. A row's bits
-//! depend on the row and on the expert's weights alone, never on the other rows of the expert.
+//! depend on the row and on the expert's weights alone, never on the other rows of the expert. Matrices
+//! of four bits are those of [`super::int4`]; rows of prefill read the matrix before quantisation where
+//! it is kept.
 
 use super::elementwise::silu_mul;
 use super::fast::{self, Kernels, Panels};
 use super::gemm::gemm;
+use super::int4::{self, Packed, Panel, Reads, Rounding};
+use super::phase::Phases;
 use super::pool::current_threads;
 use super::rows::for_each_part;
 use crate::backend::ExpertSpan;
 use crate::backend::cpu::Isa;
 use crate::tensor::Weight;
 use crate::units::mutant;
+use std::ops::Range;
 
 /// Where the choices of all rows lie once they are sorted by (expert, row), for the experts that are
 /// here.
@@ -50,6 +55,20 @@ impl Order {
         &self.places
     }
 
+    /// The row of every place, where every row has `per_row` choices.
+    fn sources(&self, per_row: usize) -> Vec<usize> {
+        let mut sources = vec![0; self.len()];
+        for (choice, place) in self.places.iter().enumerate() {
+            let Some(place) = *place else { continue };
+            let place = if mutant!("moe_permute_swapped") { place ^ 1 } else { place };
+            if let Some(source) = sources.get_mut(place) {
+                let at = if mutant!("moe_permute_unsorted") { place } else { choice };
+                *source = at / per_row;
+            }
+        }
+        sources
+    }
+
     /// Choices whose experts are here.
     fn len(&self) -> usize {
         self.starts.last().copied().unwrap_or(0)
@@ -60,25 +79,20 @@ impl Order {
 /// place are left as they are.
 pub(super) fn moe_permute(x: &[f32], order: &Order, width: usize, out: &mut [f32]) {
     let k = order.places.len() / (x.len() / width).max(1);
-    let mut sources = vec![0; order.len()];
-    for (choice, place) in order.places.iter().enumerate() {
-        let Some(place) = *place else { continue };
-        let place = if mutant!("moe_permute_swapped") { place ^ 1 } else { place };
-        if let Some(source) = sources.get_mut(place) {
-            *source = if mutant!("moe_permute_unsorted") { place / k } else { choice / k };
-        }
-    }
+    let sources = order.sources(k);
     super::rows::for_each_row(&mut out[..order.len() * width], width, |place, row| {
         row.copy_from_slice(&x[sources[place] * width..][..width]);
     });
 }
 
 /// One matrix of one expert.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) enum Matrix {
     Plain(Weight),
     /// Repacked for policy `fast`.
     Panels(Panels),
+    /// Of four bits, and what rows of prefill read instead, if anything.
+    Packed(Packed, Option<Box<Matrix>>),
 }
 
 impl Matrix {
@@ -86,6 +100,7 @@ impl Matrix {
         match self {
             Matrix::Plain(weight) => weight.rows,
             Matrix::Panels(panels) => panels.rows,
+            Matrix::Packed(packed, _) => packed.rows(),
         }
     }
 
@@ -93,29 +108,78 @@ impl Matrix {
         match self {
             Matrix::Plain(weight) => weight.cols,
             Matrix::Panels(panels) => panels.cols,
+            Matrix::Packed(packed, _) => packed.cols(),
         }
     }
 
-    fn product(&self, kernels: (Isa, Kernels), x: &[f32], out: &mut [f32], round: bool) {
+    /// Whether rows of prefill are not multiplied as others are.
+    fn keeps_prefill(&self) -> bool {
+        matches!(self, Matrix::Packed(packed, _) if packed.keeps_prefill())
+    }
+
+    /// The repacked weight of four bits, if every row reads it.
+    fn panel(&self, phases: &Phases, rows: usize) -> Option<&Panel> {
+        let Matrix::Packed(packed, _) = self else { return None };
+        match packed.reads(phases, rows) {
+            Reads::Panel(panel) => Some(panel),
+            _ => None,
+        }
+    }
+
+    fn product(
+        &self,
+        kernels: (Isa, Kernels),
+        x: &[f32],
+        phases: &Phases,
+        out: &mut [f32],
+        round: bool,
+    ) {
         match self {
             Matrix::Plain(weight) => gemm(kernels.0, x, weight, out, round),
             Matrix::Panels(panels) => fast::gemm(kernels.1, x, panels, out, round),
+            Matrix::Packed(packed, wide) => {
+                let before = |x: &[f32], out: &mut [f32]| {
+                    if let Some(wide) = wide {
+                        wide.product(kernels, x, phases, out, round);
+                    }
+                };
+                let rounding = Rounding { weights: round, results: round };
+                packed.product(kernels.0, x, phases, before, out, rounding);
+            }
         }
     }
 }
 
 /// The weights of one expert.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Expert {
     pub(super) gate: Matrix,
     pub(super) up: Matrix,
     pub(super) down: Matrix,
 }
 
+impl Expert {
+    fn keeps_prefill(&self) -> bool {
+        [&self.gate, &self.up, &self.down].into_iter().any(Matrix::keeps_prefill)
+    }
+}
+
+/// The choices of a step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Choices<'a> {
+    pub(super) order: &'a Order,
+    /// Choices of every row.
+    pub(super) per_row: usize,
+    /// Which rows are prefill.
+    pub(super) phases: &'a Phases,
+}
+
 /// One expert and its rows.
 struct Task<'a> {
     expert: &'a Expert,
     x: &'a [f32],
+    /// Which of its rows are prefill.
+    phases: Phases,
     gate: &'a mut [f32],
     up: &'a mut [f32],
     act: &'a mut [f32],
@@ -124,14 +188,29 @@ struct Task<'a> {
 
 impl Task<'_> {
     fn run(&mut self, kernels: (Isa, Kernels), round: bool) {
-        self.expert.gate.product(kernels, self.x, self.gate, round);
-        self.expert.up.product(kernels, self.x, self.up, round);
+        self.gate_and_up(kernels, round);
         let (gate, up) = match mutant!("moe_gate_up_swapped") {
             true => (&self.up, &self.gate),
             false => (&self.gate, &self.up),
         };
         silu_mul(kernels.0, gate, up, self.expert.gate.rows(), round, self.act);
-        self.expert.down.product(kernels, self.act, self.out, round);
+        self.expert.down.product(kernels, self.act, &self.phases, self.out, round);
+    }
+
+    /// Both products of the rows: one job where one kernel executes both.
+    fn gate_and_up(&mut self, kernels: (Isa, Kernels), round: bool) {
+        let (expert, phases) = (self.expert, &self.phases);
+        let rows = self.x.len() / expert.gate.cols();
+        let panels = [&expert.gate, &expert.up].map(|matrix| matrix.panel(phases, rows));
+        if let [Some(gate), Some(up)] = panels
+            && int4::of_one_group(&[gate, up])
+        {
+            let job = [(gate, &mut *self.gate), (up, &mut *self.up)];
+            let job = job.map(|(panel, out)| int4::Product { panel, out, round });
+            return int4::int4_products(kernels.0, self.x, job);
+        }
+        expert.gate.product(kernels, self.x, phases, self.gate, round);
+        expert.up.product(kernels, self.x, phases, self.up, round);
     }
 }
 
@@ -139,12 +218,25 @@ impl Task<'_> {
 pub(super) fn moe_experts(
     kernels: (Isa, Kernels),
     x: &[f32],
-    order: &Order,
+    choices: Choices<'_>,
     experts: &[Expert],
     round: bool,
     inner: [&mut [f32]; 3],
     out: &mut [f32],
 ) {
+    let order = choices.order;
+    // Only where some expert multiplies rows of prefill by other weights.
+    let sources = match experts.iter().any(Expert::keeps_prefill) {
+        true => order.sources(choices.per_row),
+        false => Vec::new(),
+    };
+    let phases = |places: Range<usize>| match sources.get(places.clone()) {
+        _ if mutant!("int4_experts_prefill_by_place") => {
+            choices.phases.select(&places.collect::<Vec<_>>())
+        }
+        Some(rows) => choices.phases.select(rows),
+        None => Phases::default(),
+    };
     let mut tasks = Vec::new();
     let [mut gates, mut ups, mut acts] = inner;
     let (mut inputs, mut outputs) = (x, out);
@@ -162,7 +254,8 @@ pub(super) fn moe_experts(
         (up, ups) = ups.split_at_mut(rows * width);
         (act, acts) = acts.split_at_mut(rows * width);
         (out, outputs) = outputs.split_at_mut(rows * expert.down.rows());
-        tasks.push(Task { expert, x, gate, up, act, out });
+        let phases = phases(span[0]..span[1]);
+        tasks.push(Task { expert, x, phases, gate, up, act, out });
     }
     // Many experts are tasks; the products of few are divided themselves. Bits are the same.
     if tasks.len() >= 2 * current_threads() {

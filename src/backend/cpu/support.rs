@@ -2,7 +2,7 @@
 
 use super::gdn_core::{MAX_KEY_DIM, MAX_VALUE_DIM};
 use crate::backend::{Buf, CacheKind, GdnSpec, NormWeight, OpKind, Plan, WeightRef};
-use crate::tensor::{Storage, Weight};
+use crate::tensor::{INT4_TILE_ROWS, Storage, Weight};
 use std::collections::HashMap;
 
 /// Refuses a plan with an operation that no kernel here executes, naming region and reason.
@@ -166,6 +166,13 @@ impl Checker<'_> {
                         return Err(format!(
                             "weight `{}` has {} rows, {} × {rows} expected",
                             weight.role, found.rows, experts.count
+                        ));
+                    }
+                    if is_packed(found) && !rows.is_multiple_of(INT4_TILE_ROWS) {
+                        return Err(format!(
+                            "weight `{}` is packed, and the {rows} rows of an expert are no whole \
+                             tiles of {INT4_TILE_ROWS}",
+                            weight.role
                         ));
                     }
                 }

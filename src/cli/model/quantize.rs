@@ -17,15 +17,19 @@ Examples:
   assay model quantize --model DIR --roles ffn --out DIR-int4
   assay model quantize --model DIR --roles ffn,lm_head --group 64 --out ./q4
   assay model quantize --model DIR --roles ffn --prefill bf16 --out ./both
+  assay model quantize --model DIR --roles experts,shared,lm_head --out ./moe4
 
-Roles are names (mlp_gate, attn_q, …) or sets of them: ffn, attention, gdn, all. The source is only \
-read. A stopped conversion goes on where it was when the same command runs again.";
+Roles are names (mlp_gate, attn_q, …) or sets of them: ffn, attention, gdn, mla, experts (of a mixture), \
+shared (experts), all. The source is only read. A stopped conversion goes on where it was when the same command runs again.";
 
 /// Sets of roles by name.
-const SETS: [(&str, &[RoleName]); 3] = [
+const SETS: [(&str, &[RoleName]); 6] = [
     ("ffn", &[RoleName::MlpGate, RoleName::MlpUp, RoleName::MlpDown]),
     ("attention", &[RoleName::AttnQ, RoleName::AttnK, RoleName::AttnV, RoleName::AttnO]),
     ("gdn", &[RoleName::GdnQkv, RoleName::GdnZ, RoleName::GdnOut]),
+    ("mla", &[RoleName::MlaQ, RoleName::MlaQA, RoleName::MlaQB, RoleName::MlaKvA, RoleName::MlaO]),
+    ("experts", &[RoleName::MoeGate, RoleName::MoeUp, RoleName::MoeDown]),
+    ("shared", &[RoleName::SharedGate, RoleName::SharedUp, RoleName::SharedDown]),
 ];
 
 /// Arguments of `assay model quantize`.
@@ -35,7 +39,7 @@ pub(super) struct Args {
     /// Hugging Face folder with the weights to pack
     #[arg(long, value_name = "DIR")]
     model: PathBuf,
-    /// Which weights: role names or ffn, attention, gdn, all
+    /// Which weights: role names or ffn, attention, gdn, mla, experts, shared, all
     #[arg(long, value_name = "ROLE,…", value_delimiter = ',', required = true)]
     roles: Vec<String>,
     /// Values that share a scale: 32, 64 or 128 [default: for every role the most that divide its K]

@@ -2,6 +2,7 @@
 //! promises no such thing on its device, the same bits from run to run.
 
 use super::loaded::{self, Loaded, prompt};
+use super::packing::Packing;
 use crate::harness::kind::{
     Case, Cell, DeviceUse, Fault, GateKind, KindSpec, Outcome, PlanScope, PolicyUse, RunContext,
 };
@@ -26,6 +27,9 @@ pub(super) struct ChunkConsistency {
     seed: u64,
     /// Tokens of a chunk (the last one is what remains), or `whole`.
     chunks: NonEmpty<Chunk>,
+    /// Roles that are packed into four bits, for rows of prefill and of decode alike.
+    #[serde(default)]
+    int4: Option<Packing>,
 }
 
 /// How a prompt is cut.
@@ -46,6 +50,9 @@ impl GateKind for ChunkConsistency {
         if self.prompt_tokens.contains(&0) {
             return Err(Fault::at("prompt_tokens", "a prompt needs at least one token"));
         }
+        if let Some(int4) = &self.int4 {
+            int4.of_every_row().map_err(|message| Fault::at("int4", message))?;
+        }
         Ok(Matrix::new()
             .axis("prompt_tokens", &self.prompt_tokens)
             .axis("chunk", &self.chunks)
@@ -65,7 +72,7 @@ impl ChunkConsistency {
     fn trial(&self, cell: &Cell, context: &RunContext) -> Result<Outcome, String> {
         let model = self.model.as_ref().ok_or("the gate names no model; give --set model=DIR")?;
         let folder = context.path(model);
-        let loaded = loaded::load(&folder, cell, context)?;
+        let loaded = loaded::load_packed(&folder, self.int4.as_ref(), cell, context)?;
         let length: usize = cell.read("prompt_tokens")?;
         let chunk: String = cell.read("chunk")?;
         let chunk = if chunk == "whole" { length } else { cell.read("chunk")? };
@@ -77,8 +84,8 @@ impl ChunkConsistency {
                 .with("chunk_tokens", chunk));
         }
         let policy = cell.axis("policy").unwrap_or_default();
-        let key =
-            format!("serial {} {} {policy} {} {length}", folder.display(), cell.device, self.seed);
+        let (folder, device, seed, int4) = (folder.display(), cell.device, self.seed, &self.int4);
+        let key = format!("serial {folder} {int4:?} {device} {policy} {seed} {length}");
         let serial: Arc<Trace> =
             context.cache.get_or_make(&key, || Trace::execute(&loaded, &ids, 1))?;
         Ok(compare(&serial, &found, "token by token").with("chunk_tokens", chunk))

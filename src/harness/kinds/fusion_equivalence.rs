@@ -1,7 +1,7 @@
 //! `fusion_equivalence`: a plan with merged operations gives the bits of the plan without.
 
 use super::loaded::{self, Loaded, prompt};
-use super::quant_artifact::projections;
+use super::packing::projections;
 use crate::backend::{Fusion, LiveState};
 use crate::engine::{Engine, EngineOptions};
 use crate::harness::kind::{

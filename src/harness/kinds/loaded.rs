@@ -1,5 +1,6 @@
 //! A checkpoint with its engine, loaded once for the trials of a worker process.
 
+use super::packing::Packing;
 use crate::backend::{RowOutput, RowWant, Taps};
 use crate::engine::{Batch, Engine, EngineOptions, Output, Sequence, Want};
 use crate::harness::kind::{Cell, RunContext};
@@ -27,11 +28,28 @@ pub(super) fn load(
     cell: &Cell,
     context: &RunContext,
 ) -> Result<Arc<Loaded>, String> {
+    load_packed(folder, None, cell, context)
+}
+
+/// As [`load`], with some roles packed into four bits in memory.
+///
+/// # Errors
+/// As [`load`], and what cannot be packed.
+pub(super) fn load_packed(
+    folder: &Path,
+    packing: Option<&Packing>,
+    cell: &Cell,
+    context: &RunContext,
+) -> Result<Arc<Loaded>, String> {
     let policy = cell.policy.ok_or("the cell has no policy")?;
-    let key = format!("model {} {} {policy}", folder.display(), cell.device);
+    let key = format!("model {} {packing:?} {} {policy}", folder.display(), cell.device);
     context.cache.get_or_make(&key, || {
         let model = Model::open(folder).map_err(|e| e.to_string())?;
-        let weights = model.checkpoint.load(&model.descriptor).map_err(|e| e.to_string())?;
+        let mut weights = model.checkpoint.load(&model.descriptor).map_err(|e| e.to_string())?;
+        if let Some(packing) = packing {
+            let packed = weights.quantise(&model.descriptor, &packing.recipe()?);
+            weights = packed.map_err(|e| e.to_string())?;
+        }
         let options = EngineOptions {
             device: cell.device.first(),
             threads: Some(context.threads),

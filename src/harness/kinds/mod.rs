@@ -17,6 +17,7 @@ mod logits_source;
 mod long_sequence;
 mod manifest_identity;
 mod model_reference;
+mod packing;
 mod placement_equivalence;
 mod placement_plan;
 mod quant_artifact;

@@ -2,6 +2,7 @@
 
 use super::{Int4Error, Int4Shape, dequantise_row, quantise_row};
 use crate::tensor::{Shared, Storage, Weight, bf16_from_bits};
+use crate::units::mutant;
 use rayon::prelude::*;
 
 /// Codes and scales of one logical weight, in the layout of the format, and what prefill reads
@@ -59,6 +60,30 @@ impl Int4 {
     pub fn row(&self, row: usize) -> (&[u8], &[u16]) {
         let (bytes, groups) = (self.shape.row_bytes(), self.shape.groups_per_row());
         (&self.codes[row * bytes..][..bytes], &self.scales[row * groups..][..groups])
+    }
+
+    /// Its rows in `count` equal parts, each a matrix of its own in the same memory; what prefill reads
+    /// is left out.
+    ///
+    /// # Errors
+    /// The rows do not divide into parts of whole tiles.
+    pub fn row_parts(&self, count: usize) -> Result<Vec<Int4>, Int4Error> {
+        let rows = self.shape.rows() / count.max(1);
+        if rows * count != self.shape.rows() {
+            return Err(Int4Error::Rows { rows });
+        }
+        let shape = Int4Shape::new(rows, self.shape.cols(), self.shape.group())?;
+        let (codes, scales) = (shape.code_bytes(), shape.scale_count());
+        let part = |i: usize| {
+            let first = if mutant!("int4_scales_of_first_expert") { 0 } else { i };
+            Int4 {
+                shape,
+                codes: self.codes.slice(i * codes..(i + 1) * codes),
+                scales: self.scales.slice(first * scales..(first + 1) * scales),
+                prefill: None,
+            }
+        };
+        Ok((0..count).map(part).collect())
     }
 
     /// The values q · s of one row.

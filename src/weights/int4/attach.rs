@@ -4,7 +4,7 @@ use super::sidecar::{
     PACKED_PREFIX, PLAN_KEY, PackedRecord, SIDECAR, Sidecar, Treatment, WeightRecord,
 };
 use super::{Artifact, Prefill};
-use crate::descriptor::{Descriptor, RoleName, Scope};
+use crate::descriptor::{Descriptor, RoleName};
 use crate::tensor::{
     DType, Int4, Int4Error, Int4Shape, Shared, Storage, Weight, check_codes, check_scales,
 };
@@ -116,6 +116,19 @@ impl Attached {
             Ok(shape) => shape,
             Err(e) => return refuse(e.to_string()),
         };
+        let (experts, described) = (w.experts.unwrap_or(0), p.experts.len());
+        if described != experts {
+            return refuse(format!("{described} experts are described, it has {experts}"));
+        }
+        if experts > 0 {
+            let rows = shape.rows() / experts;
+            if rows * experts != shape.rows() {
+                return refuse(format!("{} rows of {experts} experts", shape.rows()));
+            }
+            if let Err(e) = Int4Shape::new(rows, shape.cols(), p.group) {
+                return refuse(format!("an expert: {e}"));
+            }
+        }
         let (codes, scales) = (shape.code_bytes(), shape.scale_count());
         let parts =
             [(&p.codes, "codes", DType::U8, codes), (&p.scales, "scales", DType::BF16, scales)];
@@ -201,12 +214,8 @@ impl Attached {
         let mut entries: BTreeMap<(RoleName, Option<usize>), &WeightRecord> =
             self.sidecar.weights.iter().map(|w| ((w.role, w.layer), w)).collect();
         for role in &d.roles {
-            let layers: Vec<Option<usize>> = match &role.scope {
-                Scope::Model => vec![None],
-                Scope::Layers(layers) => layers.iter().map(|l| Some(*l)).collect(),
-            };
             let (rows, cols) = matrix(&role.shape);
-            for layer in layers {
+            for layer in role.instances() {
                 let at = label(role.name, layer);
                 let Some(entry) = entries.remove(&(role.name, layer)) else {
                     if role.tied_to.is_some() {
@@ -218,6 +227,14 @@ impl Attached {
                     return Err(self
                         .error(Rule::PackedShape, format!("{at}: {:?}", entry.shape))
                         .expected(format!("[{rows}, {cols}]")));
+                }
+                if entry.experts != role.experts() {
+                    let say = |experts: Option<usize>| match experts {
+                        Some(experts) => format!("{experts} experts"),
+                        None => "no experts".into(),
+                    };
+                    let found = format!("{at}: {}", say(entry.experts));
+                    return Err(self.error(Rule::PackedShape, found).expected(say(role.experts())));
                 }
                 if entry.packed.is_some() && !role.name.is_projection() {
                     let found = format!("{at} quantised");

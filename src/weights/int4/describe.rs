@@ -4,10 +4,10 @@ use super::Recipe;
 use super::convert::{ConvertError, Journal};
 use super::plan::Plan;
 use super::sidecar::*;
-use crate::descriptor::{Descriptor, RoleName, Scope};
+use crate::descriptor::{Descriptor, RoleName};
 use crate::tensor::{DType, INT4_FORMAT, INT4_VERSION};
 use crate::weights::Checkpoint;
-use crate::weights::resolve::{label, matrix, tensor_name};
+use crate::weights::resolve::{label, matrix};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -27,12 +27,8 @@ pub(super) fn sidecar(
     }
     let mut weights = Vec::new();
     for role in &descriptor.roles {
-        let layers: Vec<Option<usize>> = match &role.scope {
-            Scope::Model => vec![None],
-            Scope::Layers(layers) => layers.iter().map(|l| Some(*l)).collect(),
-        };
         let (rows, cols) = matrix(&role.shape);
-        for layer in layers {
+        for layer in role.instances() {
             let packed = packed.remove(&(role.name, layer));
             if packed.is_none() && role.tied_to.is_some() {
                 continue;
@@ -46,6 +42,7 @@ pub(super) fn sidecar(
                     None => Treatment::Retained,
                 },
                 shape: [rows, cols],
+                experts: role.experts(),
                 source_dtype: dtype_of(descriptor, checkpoint, owner, layer),
                 packed,
             });
@@ -82,7 +79,7 @@ fn dtype_of(
     role: RoleName,
     layer: Option<usize>,
 ) -> DType {
-    let view = descriptor.roles.iter().find(|r| r.name == role).and_then(|r| r.views.first());
-    let name = view.map(|v| tensor_name(&v.tensor, layer));
-    name.and_then(|name| checkpoint.tensor(&name)).map_or(DType::BF16, |entry| entry.dtype)
+    let role = descriptor.roles.iter().find(|r| r.name == role);
+    let first = role.and_then(|role| role.tensors(layer).into_iter().next());
+    first.and_then(|(name, _)| checkpoint.tensor(&name)).map_or(DType::BF16, |entry| entry.dtype)
 }

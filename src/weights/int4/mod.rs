@@ -19,8 +19,8 @@ pub use artifact::{Artifact, Prefill};
 pub use convert::{ConvertError, ConvertOptions, Converted, convert, partial_of};
 pub use recipe::{QuantiseError, Recipe};
 pub use sidecar::{
-    Converter, ErrorRecord, FileRecord, LayoutRecord, PackedRecord, PartRecord, SIDECAR,
-    SIDECAR_VERSION, Sidecar, SourceRecord, Treatment, WeightRecord,
+    Converter, ErrorRecord, ExpertRecord, FileRecord, LayoutRecord, PackedRecord, PartRecord,
+    SIDECAR, SIDECAR_VERSION, Sidecar, SourceRecord, Treatment, WeightRecord,
 };
 pub use verify::{Check, Verification, verify};
 

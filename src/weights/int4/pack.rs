@@ -4,7 +4,7 @@ use super::QuantiseError;
 use super::convert::{ConvertError, io};
 use super::output::Output;
 use super::plan::Packing;
-use super::sidecar::{ErrorRecord, PackedRecord, PartRecord, tensor_names};
+use super::sidecar::{ErrorRecord, ExpertRecord, PackedRecord, PartRecord, tensor_names};
 use crate::tensor::{DType, Int4Error, bf16_from_bits, dequantise_row, quantise_row};
 use crate::units::{Digest, Hasher};
 use crate::weights::Checkpoint;
@@ -25,6 +25,8 @@ pub(super) fn pack(
     let shape = p.shape;
     let (mut codes_hash, mut scales) = (Hasher::new(), Vec::with_capacity(2 * shape.scale_count()));
     let mut error = ErrorSum::default();
+    let mut experts: Vec<Expert> = (0..p.experts.unwrap_or(0)).map(|_| Expert::new()).collect();
+    let expert_rows = shape.rows() / p.experts.unwrap_or(1);
     let mut first = 0;
     let mut codes = vec![0u8; BLOCK_ROWS * shape.row_bytes()];
     let mut block_scales = vec![0u16; BLOCK_ROWS * shape.groups_per_row()];
@@ -50,16 +52,26 @@ pub(super) fn pack(
                 Ok::<_, Int4Error>(ErrorSum::of(values, back))
             })
             .collect::<Result<Vec<ErrorSum>, Int4Error>>();
-        match sums {
-            // In row order, so that the sums do not depend on threads.
-            Ok(sums) => sums.iter().for_each(|sum| error.add(sum)),
+        let sums = match sums {
+            Ok(sums) => sums,
             Err(e) => {
                 refused = Some(e);
                 return;
             }
-        }
+        };
         codes_hash.update(codes);
+        let block_start = scales.len();
         scales.extend(block_scales.iter().flat_map(|s| s.to_le_bytes()));
+        // In row order, so that the sums do not depend on threads.
+        for (row, sum) in sums.iter().enumerate() {
+            error.add(sum);
+            if let Some(expert) = experts.get_mut((first + row) / expert_rows) {
+                let (code_bytes, scale_bytes) = (shape.row_bytes(), 2 * shape.groups_per_row());
+                expert.codes.update(&codes[row * code_bytes..][..code_bytes]);
+                expert.scales.update(&scales[block_start + row * scale_bytes..][..scale_bytes]);
+                expert.error.add(sum);
+            }
+        }
         failed = out.write(codes).err();
         first += rows;
     });
@@ -89,7 +101,29 @@ pub(super) fn pack(
             sha256: Digest::of(&scales).to_string(),
         },
         error: error.record(),
+        experts: experts.into_iter().map(Expert::record).collect(),
     })
+}
+
+/// What is recorded of one expert.
+struct Expert {
+    codes: Hasher,
+    scales: Hasher,
+    error: ErrorSum,
+}
+
+impl Expert {
+    fn new() -> Expert {
+        Expert { codes: Hasher::new(), scales: Hasher::new(), error: ErrorSum::default() }
+    }
+
+    fn record(self) -> ExpertRecord {
+        ExpertRecord {
+            codes: self.codes.finish().to_string(),
+            scales: self.scales.finish().to_string(),
+            error: self.error.record(),
+        }
+    }
 }
 
 /// Sums over differences, in FP64.

@@ -3,10 +3,10 @@
 
 use super::sidecar::{PLAN_KEY, tensor_names};
 use super::{Prefill, QuantiseError, Recipe};
-use crate::descriptor::{Descriptor, RoleName, Scope};
+use crate::descriptor::{Descriptor, RoleName};
 use crate::tensor::{DType, Int4Shape};
 use crate::units::{Canonical, Digest};
-use crate::weights::resolve::{Located, matrix, resolve, tensor_name};
+use crate::weights::resolve::{Located, matrix, resolve};
 use crate::weights::shards::SINGLE;
 use crate::weights::{Checkpoint, CheckpointError};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,9 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct Packing {
     pub(super) role: RoleName,
     pub(super) layer: Option<usize>,
+    /// Rows of all experts, where there is a matrix for each.
     pub(super) shape: Int4Shape,
+    pub(super) experts: Option<usize>,
     pub(super) located: Located,
 }
 
@@ -127,7 +129,8 @@ pub(super) fn plan(
                 layer: l.layer,
                 error,
             })?;
-            packings.push(Packing { role: role.name, layer: l.layer, shape, located: l.clone() });
+            let (role, experts) = (role.name, role.experts());
+            packings.push(Packing { role, layer: l.layer, shape, experts, located: l.clone() });
         }
     }
     let dropped = match recipe.prefill {
@@ -160,15 +163,8 @@ pub(super) enum PlanError {
 fn only_of(descriptor: &Descriptor, recipe: &Recipe) -> BTreeSet<String> {
     let mut packed: BTreeMap<String, bool> = BTreeMap::new();
     for role in descriptor.roles.iter().filter(|r| r.tied_to.is_none()) {
-        let layers: Vec<Option<usize>> = match &role.scope {
-            Scope::Model => vec![None],
-            Scope::Layers(layers) => layers.iter().map(|l| Some(*l)).collect(),
-        };
-        for view in &role.views {
-            for layer in &layers {
-                let all = packed.entry(tensor_name(&view.tensor, *layer)).or_insert(true);
-                *all &= recipe.roles.contains(&role.name);
-            }
+        for (name, _) in role.instances().into_iter().flat_map(|layer| role.tensors(layer)) {
+            *packed.entry(name).or_insert(true) &= recipe.roles.contains(&role.name);
         }
     }
     packed.into_iter().filter(|(_, all)| *all).map(|(name, _)| name).collect()

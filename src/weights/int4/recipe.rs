@@ -2,7 +2,7 @@
 
 use super::{Artifact, PackedDigest, Prefill};
 use crate::descriptor::{Descriptor, RoleName, Scope};
-use crate::tensor::{Int4, Int4Error, Int4Plan, Storage, Weight};
+use crate::tensor::{Int4, Int4Error, Int4Plan, Shared, Storage, Weight, bf16_bits};
 use crate::weights::WeightSet;
 use crate::weights::set::Logical;
 use serde::{Deserialize, Serialize};
@@ -54,8 +54,9 @@ impl Recipe {
             let Some(role) = found else {
                 return Err(QuantiseError::Role { role: name, known });
             };
-            let (rows, cols) = crate::weights::resolve::matrix(&role.shape);
-            self.shape(rows, cols).map_err(|error| {
+            let (rows, cols) = role.matrix();
+            // Every expert has tiles of its own.
+            self.shape(rows / role.experts().unwrap_or(1), cols).map_err(|error| {
                 let layer = match &role.scope {
                     Scope::Model => None,
                     Scope::Layers(layers) => layers.first().copied(),
@@ -106,6 +107,28 @@ impl WeightSet {
             .collect();
         let (logical, artifact) = packer.finish(Logical { weights: packed, ties })?;
         Ok(WeightSet::packed(logical, source, artifact))
+    }
+
+    /// The same weights with packed ones unpacked to q · s, rounded to BF16 or in FP32: the readable
+    /// meaning of packed weights, and what their kernels are compared with.
+    pub fn dequantised(self, round: bool) -> WeightSet {
+        let source = self.source().clone();
+        let Logical { weights, ties } = self.into_logical();
+        let unpack = |weight: Weight| match &weight.storage {
+            Storage::Int4(_) => {
+                let values = weight.to_f32();
+                let storage = match round {
+                    true => Storage::Bf16(Shared::owned(
+                        values.iter().map(|value| bf16_bits(*value)).collect(),
+                    )),
+                    false => Storage::F32(Shared::owned(values)),
+                };
+                Weight { storage, ..weight }
+            }
+            _ => weight,
+        };
+        let weights = weights.into_iter().map(|(at, weight)| (at, unpack(weight))).collect();
+        WeightSet::new(Logical { weights, ties }, source)
     }
 }
 

@@ -96,8 +96,11 @@ pub struct WeightRecord {
     /// `null` for roles that the model has once.
     pub layer: Option<usize>,
     pub treatment: Treatment,
-    /// Logical `[N, K]`.
+    /// Logical `[N, K]`; of experts, the rows of all of them, one after the other.
     pub shape: [usize; 2],
+    /// How many experts have a matrix of their own here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub experts: Option<usize>,
     /// Element type of the source.
     pub source_dtype: DType,
     /// Of a quantised weight.
@@ -112,6 +115,20 @@ pub struct PackedRecord {
     pub group: usize,
     pub codes: PartRecord,
     pub scales: PartRecord,
+    pub error: ErrorRecord,
+    /// The matrices of experts, in the order of their ids.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub experts: Vec<ExpertRecord>,
+}
+
+/// One expert's rows of a quantised weight.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpertRecord {
+    /// Of its codes.
+    pub codes: String,
+    /// Of its scales.
+    pub scales: String,
     pub error: ErrorRecord,
 }
 

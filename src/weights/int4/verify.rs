@@ -1,7 +1,7 @@
 //! Derives again what a folder of packed weights says about itself.
 
 use super::output::hash_file;
-use super::sidecar::{FileRecord, PackedRecord, Sidecar, WeightRecord};
+use super::sidecar::{ExpertRecord, FileRecord, PackedRecord, Sidecar, WeightRecord};
 use crate::tensor::{Int4Error, bf16_from_bits, quantise_row};
 use crate::units::{Digest, SplitMix64};
 use crate::weights::resolve::{label, resolve};
@@ -10,7 +10,8 @@ use crate::weights::{
 };
 use std::path::Path;
 
-/// Rows of every packed weight that are packed again: the first, the last, and others drawn.
+/// Rows of every packed weight that are packed again: the first, the last, and others drawn; of experts
+/// also one of each.
 const SAMPLED_ROWS: usize = 16;
 
 /// One thing that was derived again.
@@ -82,7 +83,13 @@ pub fn verify(
     let problems = rehash(folder, &sidecar.files, &report);
     found.add("files", problems, format!("{} files, {total} bytes hashed", sidecar.files.len()));
     let problems = rehash_parts(&model.checkpoint, sidecar);
-    found.add("codes and scales", problems, format!("{} tensors hashed", 2 * quantised));
+    let experts: usize = sidecar.quantised().map(|(_, packed)| packed.experts.len()).sum();
+    let of_experts = match experts {
+        0 => String::new(),
+        experts => format!(", and those of {experts} matrices of experts"),
+    };
+    let detail = format!("{} tensors hashed{of_experts}", 2 * quantised);
+    found.add("codes and scales", problems, detail);
     match source {
         None => found.checks.push(Check {
             name: "source",
@@ -109,14 +116,29 @@ fn rehash(folder: &Path, files: &[FileRecord], report: &dyn Fn(u64)) -> Vec<Stri
 }
 
 fn rehash_parts(checkpoint: &Checkpoint, sidecar: &Sidecar) -> Vec<String> {
-    let parts = sidecar.quantised().flat_map(|(_, packed)| [&packed.codes, &packed.scales]);
-    parts
-        .filter(|part| {
+    let mut problems = Vec::new();
+    for (_, packed) in sidecar.quantised() {
+        let of_experts = |of: fn(&ExpertRecord) -> &String| packed.experts.iter().map(of).collect();
+        let (codes, scales): (Vec<&String>, Vec<&String>) =
+            (of_experts(|e| &e.codes), of_experts(|e| &e.scales));
+        for (part, experts) in [(&packed.codes, codes), (&packed.scales, scales)] {
             let bytes = checkpoint.bytes(&part.tensor).unwrap_or_default();
-            Digest::of(bytes).to_string() != part.sha256
-        })
-        .map(|part| format!("{}: its sha256 is not the one of the manifest", part.tensor))
-        .collect()
+            if Digest::of(bytes).to_string() != part.sha256 {
+                problems
+                    .push(format!("{}: its sha256 is not the one of the manifest", part.tensor));
+            }
+            let own = bytes.chunks_exact((bytes.len() / experts.len().max(1)).max(1));
+            for (id, (bytes, sha256)) in own.zip(&experts).enumerate() {
+                if Digest::of(bytes).to_string() != **sha256 {
+                    problems.push(format!(
+                        "{}: the sha256 of expert {id} is not the one of the manifest",
+                        part.tensor
+                    ));
+                }
+            }
+        }
+    }
+    problems
 }
 
 fn against_source(
@@ -175,7 +197,11 @@ fn requantise(
     let scales = model.checkpoint.bytes(&packed.scales.tensor).unwrap_or_default();
     let mut random = SplitMix64::new(rows as u64);
     let drawn = (2..SAMPLED_ROWS).map(|_| (random.next_word() % rows as u64) as usize);
-    let sample: Vec<usize> = [0, rows - 1].into_iter().chain(drawn).collect();
+    let mut sample: Vec<usize> = [0, rows - 1].into_iter().chain(drawn).collect();
+    if let Some(experts) = record.experts.filter(|experts| *experts > 0) {
+        let own = rows / experts;
+        sample.extend((0..experts).map(|e| e * own + (random.next_word() % own as u64) as usize));
+    }
     let (mut values, mut own_codes, mut own_scales) =
         (Vec::new(), vec![0; row_bytes], vec![0u16; groups]);
     for row in &sample {

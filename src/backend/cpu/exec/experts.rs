@@ -2,10 +2,11 @@
 
 use super::super::buffers::Buffers;
 use super::super::fast::Repacked;
+use super::super::int4::Taken;
 use super::super::moe_combine::{moe_combine, moe_shared};
-use super::super::moe_experts::{Expert, Matrix, Order, moe_experts, moe_permute};
+use super::super::moe_experts::{Choices, Expert, Matrix, Order, moe_experts, moe_permute};
 use super::super::moe_router::moe_router;
-use super::Executor;
+use super::{Context, Executor};
 use crate::backend::{OpKind, Plan, WeightRef};
 use crate::tensor::Weight;
 use crate::units::mutant;
@@ -16,7 +17,7 @@ impl Executor {
     ///
     /// # Panics
     /// On any other operation.
-    pub(super) fn run_experts(&self, op: &OpKind, b: &mut Buffers) {
+    pub(super) fn run_experts(&self, op: &OpKind, context: &Context<'_>, b: &mut Buffers) {
         let (isa, round) = (self.isa, self.round);
         match *op {
             OpKind::MoeRouter { logits, ref router, index, weights } => {
@@ -34,12 +35,14 @@ impl Executor {
             }
             OpKind::MoeExperts { x, index, experts, gate, inner, out, .. } => {
                 let order = Order::new(b.get(index), experts);
+                let per_row = b.width(index);
+                let choices = Choices { order: &order, per_row, phases: &context.phases };
                 let mut scratch = inner.map(|buf| b.take(buf));
                 let inner_rows = scratch.each_mut().map(Vec::as_mut_slice);
                 b.with(out, |out, b| {
                     let experts = &self.experts[&gate];
                     let kernels = (isa, self.kernels);
-                    moe_experts(kernels, b.get(x), &order, experts, round, inner_rows, out);
+                    moe_experts(kernels, b.get(x), choices, experts, round, inner_rows, out);
                 });
                 inner.into_iter().zip(scratch).for_each(|(buf, data)| b.put(buf, data));
             }
@@ -64,22 +67,41 @@ impl Executor {
     }
 }
 
-/// Every expert's own matrices: panels where they were packed, else memory of the whole weights.
+/// How many matrices the weights of experts have.
+pub(super) fn counts(plan: &Plan) -> HashMap<WeightRef, usize> {
+    let of = |op: &OpKind| match *op {
+        OpKind::MoeExperts { experts, gate, up, down, .. } => {
+            [gate, up, down].map(|weight| (weight, experts.count)).to_vec()
+        }
+        _ => Vec::new(),
+    };
+    plan.all_ops().flat_map(|op| of(&op.kind)).collect()
+}
+
+/// Every expert's own matrices: of four bits, in panels where they were repacked, else memory of the
+/// whole weights.
 pub(super) fn bind(
     plan: &Plan,
     matrices: &HashMap<WeightRef, Weight>,
     repacked: &mut Repacked,
+    packed: &mut Taken,
 ) -> HashMap<WeightRef, Vec<Expert>> {
     let mut all = HashMap::new();
     for op in plan.all_ops() {
         let OpKind::MoeExperts { experts, gate, up, down, .. } = op.kind else { continue };
-        let mut of = |weight: WeightRef| -> Vec<Matrix> {
-            if let Some(panels) = repacked.experts.remove(&weight) {
+        let mut wide = |weight: &WeightRef| -> Vec<Matrix> {
+            if let Some(panels) = repacked.experts.remove(weight) {
                 return panels.into_iter().map(Matrix::Panels).collect();
             }
-            let rows = matrices[&weight].rows / experts.count;
-            let slice = |e: usize| matrices[&weight].slice_rows(e * rows..(e + 1) * rows);
+            let Some(all) = matrices.get(weight) else { return Vec::new() };
+            let rows = all.rows / experts.count;
+            let slice = |e: usize| all.slice_rows(e * rows..(e + 1) * rows);
             (0..experts.count).map(|e| Matrix::Plain(slice(e))).collect()
+        };
+        let mut of = |weight: WeightRef| -> Vec<Matrix> {
+            let Some(packed) = packed.experts.remove(&weight) else { return wide(&weight) };
+            let mut wide = wide(&weight).into_iter();
+            packed.into_iter().map(|p| Matrix::Packed(p, wide.next().map(Box::new))).collect()
         };
         let matrices = of(gate).into_iter().zip(of(up)).zip(of(down));
         let expert = |((gate, up), down)| Expert { gate, up, down };

@@ -8,7 +8,7 @@ use super::panel::Panel;
 use super::product::{Product, int4_products};
 use crate::backend::cpu::Isa;
 use crate::backend::{Policy, WeightRef};
-use crate::tensor::{Int4, Storage, Weight};
+use crate::tensor::{Int4, Int4Shape, Storage, Weight};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -39,37 +39,45 @@ enum Form {
     Panel(Panel),
 }
 
+/// The packed weights of a plan.
+#[derive(Debug, Default)]
+pub(in crate::backend::cpu) struct Taken {
+    pub(in crate::backend::cpu) matrices: HashMap<WeightRef, Packed>,
+    /// Those of experts, every expert's by itself.
+    pub(in crate::backend::cpu) experts: HashMap<WeightRef, Vec<Packed>>,
+}
+
+impl Taken {
+    fn add(&mut self, at: WeightRef, of_expert: bool, packed: Packed) {
+        match of_expert {
+            true => self.experts.entry(at).or_default().push(packed),
+            false => _ = self.matrices.insert(at, packed),
+        }
+    }
+}
+
 /// Takes the packed weights out of `matrices`; the weights before quantisation, where they are kept
-/// for prefill, take their places.
+/// for prefill, take their places. `experts` says how many matrices a weight of experts has.
 ///
 /// Under `fast` weights are repacked, and pages of a mapped file that were read for it leave this
 /// process's memory.
 ///
 /// # Errors
-/// When the system has no memory for repacked weights.
+/// When the system has no memory for repacked weights, or experts do not have whole tiles.
 pub(in crate::backend::cpu) fn take(
     matrices: &mut HashMap<WeightRef, Weight>,
+    experts: &HashMap<WeightRef, usize>,
     policy: Policy,
-) -> std::io::Result<HashMap<WeightRef, Packed>> {
+) -> Result<Taken, String> {
     let mut refs: Vec<WeightRef> = matrices
         .iter()
         .filter(|(_, weight)| matches!(weight.storage, Storage::Int4(_)))
         .map(|(at, _)| *at)
         .collect();
     refs.sort_unstable();
-    let shapes = refs.iter().filter_map(|at| match &matrices[at].storage {
-        Storage::Int4(stored) => Some(Panel::len(stored.shape)),
-        _ => None,
-    });
-    let mut arena = match policy {
-        Policy::Fast => Some(Arena::for_pieces(shapes)?),
-        _ => None,
-    };
-    let mut placed = Vec::new();
-    let mut packed = HashMap::new();
+    let mut found = Vec::new();
     for at in refs {
-        let Some(Weight { rows, cols, storage: Storage::Int4(mut stored) }) = matrices.remove(&at)
-        else {
+        let Some(Weight { storage: Storage::Int4(mut stored), .. }) = matrices.remove(&at) else {
             continue;
         };
         let wide = stored.prefill.take();
@@ -77,25 +85,42 @@ pub(in crate::backend::cpu) fn take(
         if let Some(wide) = wide {
             matrices.insert(at, *wide);
         }
-        match &mut arena {
-            Some(arena) => {
-                placed.push((at, rows, cols, prefill_is_wide, Panel::place(&stored, arena)));
-                stored.codes.release();
-                stored.scales.release();
+        let parts = match experts.get(&at) {
+            None => vec![stored],
+            Some(count) => {
+                stored.row_parts(*count).map_err(|e| format!("an expert of `{}`: {e}", at.role))?
             }
-            None => {
-                let form = Form::Stored(stored);
-                packed.insert(at, Packed { rows, cols, prefill_is_wide, form });
-            }
-        }
+        };
+        let of_expert = experts.contains_key(&at);
+        found.extend(parts.into_iter().map(|part| (at, of_expert, prefill_is_wide, part)));
     }
-    if let Some(arena) = arena.map(Arc::new) {
-        for (at, rows, cols, prefill_is_wide, placed) in placed {
-            let form = Form::Panel(placed.within(&arena));
-            packed.insert(at, Packed { rows, cols, prefill_is_wide, form });
+    let mut taken = Taken::default();
+    let packed = |shape: Int4Shape, prefill_is_wide, form| Packed {
+        rows: shape.rows(),
+        cols: shape.cols(),
+        prefill_is_wide,
+        form,
+    };
+    if policy != Policy::Fast {
+        for (at, of_expert, wide, stored) in found {
+            taken.add(at, of_expert, packed(stored.shape, wide, Form::Stored(stored)));
         }
+        return Ok(taken);
     }
-    Ok(packed)
+    let lens = found.iter().map(|(.., stored)| Panel::len(stored.shape));
+    let mut arena = Arena::for_pieces(lens)
+        .map_err(|e| format!("cannot allocate memory for the weights: {e}"))?;
+    let mut placed = Vec::with_capacity(found.len());
+    for (at, of_expert, wide, stored) in found {
+        placed.push((at, of_expert, wide, stored.shape, Panel::place(&stored, &mut arena)));
+        stored.codes.release();
+        stored.scales.release();
+    }
+    let arena = Arc::new(arena);
+    for (at, of_expert, wide, shape, placed) in placed {
+        taken.add(at, of_expert, packed(shape, wide, Form::Panel(placed.within(&arena))));
+    }
+    Ok(taken)
 }
 
 /// What executes a product.
@@ -110,6 +135,16 @@ pub(in crate::backend::cpu) enum Reads<'a> {
 }
 
 impl Packed {
+    /// Whether rows of prefill use the weight before quantisation.
+    pub(in crate::backend::cpu) fn keeps_prefill(&self) -> bool {
+        self.prefill_is_wide
+    }
+
+    /// Columns of the matrix.
+    pub(in crate::backend::cpu) fn cols(&self) -> usize {
+        self.cols
+    }
+
     /// Rows of the matrix.
     pub(in crate::backend::cpu) fn rows(&self) -> usize {
         self.rows
@@ -205,7 +240,7 @@ mod tests {
                 let stored = Int4::of(&weight, Int4Plan { group: Some(32), keep }).unwrap();
                 let mut matrices = HashMap::new();
                 matrices.insert(at, Weight { storage: Storage::Int4(stored), ..weight.clone() });
-                let packed = take(&mut matrices, policy).unwrap();
+                let packed = take(&mut matrices, &HashMap::new(), policy).unwrap().matrices;
                 assert_eq!(matrices.contains_key(&at), keep);
                 let rounding = Rounding { weights: true, results: true };
                 let mut out = vec![f32::NAN; 32];

@@ -13,6 +13,6 @@ mod product;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub(super) use matrix::{Packed, Reads, Rounding, take};
+pub(super) use matrix::{Packed, Reads, Rounding, Taken, take};
 pub(super) use panel::Panel;
 pub(super) use product::{Product, int4_products, of_one_group};

@@ -4,10 +4,9 @@ use crate::backend::DeviceKind;
 use crate::descriptor::Descriptor;
 use crate::engine::{Engine, EngineOptions};
 use crate::harness::kind::{Cell, RunContext};
+use crate::harness::kinds::packing::Packing;
 use crate::harness::kinds::placement_plan::{Ranks, read};
-use crate::harness::kinds::quant_artifact::projections;
-use crate::harness::spec::NonEmpty;
-use crate::weights::{Model, Prefill, Recipe, WeightSet, synth, synth_quantised};
+use crate::weights::{Model, WeightSet, synth, synth_quantised};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -25,29 +24,8 @@ pub(super) enum Source {
         seed: u64,
         /// Roles packed into four bits before the ranks take their parts.
         #[serde(default)]
-        int4: Option<Packed>,
+        int4: Option<Packing>,
     },
-}
-
-/// What is packed.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Packed {
-    roles: NonEmpty<String>,
-    /// Values along K that share a scale; without it the most that divide K, role by role.
-    #[serde(default)]
-    group_size: Option<usize>,
-    /// What rows of a prompt read.
-    #[serde(default)]
-    prefill: Option<Prefill>,
-}
-
-impl Packed {
-    fn recipe(&self) -> Result<Recipe, String> {
-        let roles = projections(&self.roles)?;
-        let prefill = self.prefill.unwrap_or(Prefill::Packed);
-        Ok(Recipe { roles, group: self.group_size, prefill })
-    }
 }
 
 /// A descriptor with weights.

@@ -1,9 +1,11 @@
 //! What is checked of a conversion.
 
 use super::bench::{Logits, Running, Words, contents, open, pack, start, with_prefill, words};
+use super::values::{self, Quality};
 use crate::backend::Policy;
 use crate::engine::manifest::BlockName;
 use crate::harness::kind::Outcome;
+use crate::harness::spec::Tolerance;
 use crate::tensor::Storage;
 use crate::weights::{Check, Prefill, Recipe, SIDECAR, WeightSet, verify};
 use serde::Deserialize;
@@ -11,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 /// Large enough for one file.
-const ONE_FILE: u64 = 1 << 40;
+pub(super) const ONE_FILE: u64 = 1 << 40;
 /// Small enough for several.
 const SMALL_FILES: u64 = 40_000;
 
@@ -51,6 +53,13 @@ claims! {
     SourceUntouched = "source_untouched",
     /// A verification holds, and notices a changed code, a changed source and a foreign source.
     Verified = "verified",
+    /// Packing the values of the packed weights gives their codes and scales.
+    FixedPoint = "fixed_point",
+    /// Logits are those of a model of the dequantised weights: the same bits where a policy unpacks
+    /// them, within `fast` under `fast`.
+    OfDequantised = "of_dequantised",
+    /// What the model predicts moves no further than `quality` allows.
+    Quality = "quality",
 }
 
 /// What a check works with.
@@ -61,6 +70,8 @@ pub(super) struct Subject<'a> {
     pub(super) policy: Policy,
     pub(super) threads: usize,
     pub(super) scratch: &'a Path,
+    pub(super) fast: Option<&'a Tolerance>,
+    pub(super) quality: Option<&'a Quality>,
 }
 
 impl Claim {
@@ -73,6 +84,9 @@ impl Claim {
             Claim::Resumed => resumed(s),
             Claim::SourceUntouched => source_untouched(s),
             Claim::Verified => verified(s),
+            Claim::FixedPoint => values::fixed_point(s),
+            Claim::OfDequantised => values::of_dequantised(s, s.fast),
+            Claim::Quality => values::quality(s, s.quality),
         }
     }
 }

@@ -1,15 +1,16 @@
 //! The gate: models, roles, and what is claimed of their conversions.
 
 use super::checks::{Claim, Subject};
-use crate::descriptor::{RoleName, Word as _};
+use super::values::Quality;
+use crate::backend::Policy;
 use crate::harness::kind::{
     Case, Cell, DeviceUse, Fault, GateKind, KindSpec, Outcome, PlanScope, PolicyUse, RunContext,
 };
+use crate::harness::kinds::packing::projections;
 use crate::harness::plan::Matrix;
-use crate::harness::spec::NonEmpty;
+use crate::harness::spec::{NonEmpty, Tolerance};
 use crate::weights::{Prefill, Recipe};
 use serde::Deserialize;
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// Folders of packed weights.
@@ -25,6 +26,13 @@ pub(in crate::harness::kinds) struct QuantArtifact {
     group_size: Option<usize>,
     /// What is claimed, one case each.
     claims: NonEmpty<Claim>,
+    /// How far logits under `fast` may be from those of the dequantised weights in FP32; goes with
+    /// `of_dequantised`.
+    #[serde(default)]
+    fast: Option<Tolerance>,
+    /// Budgets; goes with `quality`.
+    #[serde(default)]
+    quality: Option<Quality>,
 }
 
 impl KindSpec for QuantArtifact {
@@ -34,8 +42,22 @@ impl KindSpec for QuantArtifact {
 }
 
 impl GateKind for QuantArtifact {
-    fn cases(&self, _scope: &PlanScope) -> Result<Vec<Case>, Fault> {
+    fn cases(&self, scope: &PlanScope) -> Result<Vec<Case>, Fault> {
         self.recipe().map_err(|message| Fault::at("roles", message))?;
+        let claimed = |claim| self.claims.contains(&claim);
+        if claimed(Claim::Quality) != self.quality.is_some() {
+            return Err(Fault::at("quality", "the claim `quality` and its budgets go together"));
+        }
+        if let Some(problem) = self.quality.as_ref().and_then(Quality::problem) {
+            return Err(Fault::at("quality", problem));
+        }
+        let needed = claimed(Claim::OfDequantised) && scope.policy == Some(Policy::Fast);
+        if needed && self.fast.is_none() {
+            return Err(Fault::at(
+                "fast",
+                "the claim `of_dequantised` needs a tolerance of `fast`",
+            ));
+        }
         Ok(Matrix::new().cases(self.claims.iter().map(|c| c.name())))
     }
 
@@ -48,6 +70,8 @@ impl GateKind for QuantArtifact {
                 policy: cell.policy.ok_or("the cell has no policy")?,
                 threads: context.threads,
                 scratch: &context.scratch,
+                fast: self.fast.as_ref(),
+                quality: self.quality.as_ref(),
             })
         };
         trial().unwrap_or_else(Outcome::error)
@@ -59,19 +83,4 @@ impl QuantArtifact {
         let roles = projections(&self.roles)?;
         Ok(Recipe { roles, group: self.group_size, prefill: Prefill::Packed })
     }
-}
-
-/// Roles that can be packed, by name.
-///
-/// # Errors
-/// A sentence that names the first other.
-pub(in crate::harness::kinds) fn projections(
-    names: &[String],
-) -> Result<BTreeSet<RoleName>, String> {
-    let role = |name: &String| {
-        RoleName::parse(name)
-            .filter(|role| role.is_projection())
-            .ok_or_else(|| format!("`{name}` is no role that can be packed"))
-    };
-    names.iter().map(role).collect()
 }

@@ -7,5 +7,6 @@ mod checks;
 mod gate;
 #[cfg(test)]
 mod tests;
+mod values;
 
-pub(super) use gate::{QuantArtifact, projections};
+pub(super) use gate::QuantArtifact;

@@ -10,7 +10,8 @@ use crate::harness::kind::{
     Case, Cell, DeviceUse, Fault, GateKind, KindSpec, Outcome, Part, PlanScope, PolicyUse,
     RunContext,
 };
-use crate::harness::kinds::loaded::load;
+use crate::harness::kinds::loaded::load_packed;
+use crate::harness::kinds::packing::Packing;
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -30,6 +31,9 @@ pub(in crate::harness::kinds) struct ScheduleInvariance {
     schedules: u64,
     /// Schedules without.
     short_schedules: u64,
+    /// Roles that are packed into four bits, for rows of prefill and of decode alike.
+    #[serde(default)]
+    int4: Option<Packing>,
 }
 
 impl KindSpec for ScheduleInvariance {
@@ -47,6 +51,9 @@ impl GateKind for ScheduleInvariance {
         }
         if self.short_schedules > self.schedules {
             return Err(Fault::at("short_schedules", "more than `schedules`"));
+        }
+        if let Some(int4) = &self.int4 {
+            int4.of_every_row().map_err(|message| Fault::at("int4", message))?;
         }
         let count = if scope.long { self.schedules } else { self.short_schedules };
         let blocks: Vec<String> = (0..count / BLOCK)
@@ -76,8 +83,9 @@ impl GateKind for ScheduleInvariance {
 
 impl ScheduleInvariance {
     fn decide(&self, cell: &Cell, context: &RunContext) -> Result<Outcome, String> {
-        let loaded = load(&context.path(&self.model), cell, context)?;
-        let key = format!("serial {} {:?}", self.model.display(), cell.policy);
+        let model = context.path(&self.model);
+        let loaded = load_packed(&model, self.int4.as_ref(), cell, context)?;
+        let key = format!("serial {} {:?} {:?}", self.model.display(), self.int4, cell.policy);
         let serial =
             context.cache.get_or_make(&key, || Ok::<_, String>(Mutex::new(Serial::default())))?;
         let mut serial = serial.lock().unwrap_or_else(PoisonError::into_inner);
