@@ -161,7 +161,7 @@ fn attention(c: &mut Criterion) {
             return s;
         }
         let (q, out) = (s.input(heads * head_dim), s.buffer(heads * head_dim));
-        s.op(OpKind::AttentionCore { q, slot: 0, heads, out })
+        s.op(OpKind::AttentionCore { q, slot: 0, heads, out, log_sums: None })
     };
     let (fill, subject) = (build(false), build(true));
     for policy in POLICIES {

@@ -2,22 +2,27 @@
 //
 // Purpose:    region `attention_core`: `attention_rows` for several rows of a sequence, `attention_split` for
 //             one row a sequence with the blocks of its past spread over the device (`deep`: all of a block's keys
-//             and values asked for at once, for steps with fewer blocks than the device has room for; `fast`:
-//             such steps in blocks of 64 keys),
-//             `attention_serial` for FP32 caches and head sizes that the matrix units do not take,
-//             `attention_rows_fast` for several rows under `fast` where there are warpgroups. All of them
-//             gate their output where they are given a gate (region `attention_output_gate`, the same roundings).
+//             and values asked for at once, for steps with fewer blocks than the device has room for),
+//             `attention_serial` for FP32 caches and head sizes that the matrix units do not take; under `fast`
+//             `attention_rows_fast` for several rows where there are warpgroups, `attention_walk_fast` for one row
+//             of up to 8 query heads a kv head. All of them gate their output where they are given a gate (region
+//             `attention_output_gate`, the same roundings), and write ln Σ exp(score) where it is asked for.
 // Grid:       attention_rows: x = groups of 64 (row, head) items, y = kv heads, z = spans; attention_split:
 //             x = blocks of keys, y = kv heads, z = spans; attention_serial: x = heads, y = rows;
-//             attention_rows_fast: x = kv heads, y = groups of 128 items, z = spans.
-// Shapes:     q and out [rows][ld]; a page holds [kv_head][256][head_dim] of keys, then of values, per layer.
-// Accumulator: FP32 of the matrix instruction (mma.sync); queries are its M side, keys and values its N side.
+//             attention_rows_fast: x = kv heads, y = groups of 128 items, z = spans; attention_walk_fast:
+//             x = shares of the keys, y = kv heads, z = spans.
+// Shapes:     q and out [rows][ld]; a page holds [kv_head][256][head_dim] of keys, then of values, per layer;
+//             log_sums [rows][heads] FP32, natural logarithm, or none.
+// Accumulator: FP32 of the matrix instruction (mma.sync); queries are its M side, keys and values its N side
+//             (attention_walk_fast: the other way round).
 // Order:      a score is one chain over ascending 16s of head_dim, times the scale. In a block: the exact
 //             maximum m; probabilities exp(score − m), rounded to BF16 for the product with values, one chain
 //             over ascending 16s of keys; their sum l unrounded: keys (k / 16) mod 4 = s form part s, ascending
 //             in each of four lanes, lanes by exchange 1, 2, parts (0 + 1) + (2 + 3). Blocks merge in ascending
-//             order by one formula (`merge`). attention_rows_fast: one running maximum over ascending tiles of keys,
-//             exponentials by the special-function unit; the same bits from run to run, not of another cut.
+//             order by one formula (`merge`). attention_rows_fast: one running maximum over ascending tiles of keys;
+//             attention_walk_fast: pieces of 16 keys dealt to warps, a maximum that follows when a score passes it
+//             by 2^8, warps and then blocks merged in ascending order; exponentials of both by the special-function
+//             unit; the same bits from run to run, not of another cut.
 // Invariance: would break if a block were cut, if blocks merged in order of arrival, or if the two kernels
 //             summed a block in different orders; keys after a row's own position count as exactly nothing.
 // Reference:  backend/cpu/attention_core.rs (the same blocks and merge, another order inside a block), FP64.
@@ -28,6 +33,7 @@ struct Cache {
     u32 kv_heads, group;  // query heads a kv head
     float scale;
     u32 unused;
+    DEVICE u32 heads() const { return kv_heads * group; }
 };
 
 // Rows of the output gate, or none; a head's gate begins `stride` elements after the one before it.
@@ -54,6 +60,15 @@ DEVICE void load_matrices_transposed(u32 (&d)[4], u32 address) {
                  : "memory");
 }
 
+// ln Σ exp(score) of a row and head, [row][head], where it is asked for. Nothing else reads it.
+struct LogSums {
+    float *to;
+    u32 heads;
+    DEVICE void put(u32 row, u32 head, double m, float l) const {
+        if (to) to[(u64)row * heads + head] = (float)(m + ln64((double)l));
+    }
+};
+
 // The running result (m, l, acc) takes in a later block's.
 DEVICE void merge_scales(float &m, float block_m, float &a, float &b) {
     float joint = block_m > m ? block_m : m;
@@ -70,10 +85,10 @@ template <int PIECES> DEVICE u32 piece_of(u32 row, u32 piece) {
     return (row * PIECES + (piece ^ (row & MASK))) * 16;
 }
 
-// One block of 64·CHUNKS keys for MT × 16 items; warp (mi, part): items 16·mi …, of every 64 keys the
+// One block of 256 keys for MT × 16 items; warp (mi, part): items 16·mi …, of every 64 keys the
 // 16-key slices part·4/PARTS …, of the output the columns part·D/PARTS ….
-template <int D, int MT, int PARTS, int STAGES, int CHUNKS = 4> struct AttentionTile {
-    static constexpr int THREADS = 32 * MT * PARTS, PIECES = D / 8, SLICES = 4 / PARTS, COLUMNS = D / PARTS;
+template <int D, int MT, int PARTS, int STAGES> struct AttentionTile {
+    static constexpr int CHUNKS = 4, THREADS = 32 * MT * PARTS, PIECES = D / 8, SLICES = 4 / PARTS, COLUMNS = D / PARTS;
     static constexpr int NT = COLUMNS / 8, STEPS = D / 16;
     static constexpr u32 Q_BYTES = MT * 16 * D * 2, STAGE_BYTES = 64 * D * 2, P_BYTES = MT * 16 * 256 * 2;
     static constexpr u32 STATS_BYTES = 2 * MT * 16 * 4 * 4;
@@ -237,7 +252,7 @@ template <int D, int MT, int PARTS, int STAGES, int CHUNKS = 4> struct Attention
 // Items of a span and kv head: (row, head in group), heads fastest.
 template <int D, int MT, int PARTS, int STAGES>
 DEVICE void attention_rows(const Step &step, const u16 *q, u32 ldq, u16 *out, u32 ldo, const Cache &cache,
-                           const Gate<u16> &gate) {
+                           const Gate<u16> &gate, const LogSums &log_sums) {
     using Tile = AttentionTile<D, MT, PARTS, STAGES>;
     extern __shared__ __align__(128) u8 memory[];
     begin_kernel();
@@ -297,6 +312,7 @@ DEVICE void attention_rows(const Step &step, const u16 *q, u32 ldq, u16 *out, u3
             u32 d = tile.part * Tile::COLUMNS + 8 * n + 2 * tile.t;
             *(u32 *)(o + d) = output_pair(acc[n][2 * r] / l[r], acc[n][2 * r + 1] / l[r], gate, row, head, d);
         }
+        if (tile.part == 0 && tile.t == 0) log_sums.put(row, head, m[r], l[r]);
     }
 }
 
@@ -305,15 +321,16 @@ constexpr u32 MERGED = 64;
 
 // One row: block b of its past into `partial`, [span][head][blocks][D] and behind all of them (m, l)
 // [span][head][blocks]; the block that arrives last merges all of them, in ascending order.
-template <int D, int STAGES, int CHUNKS = 4>
+template <int D, int STAGES>
 DEVICE void attention_split(const Step &step, const u16 *q, u32 ldq, u16 *out, u32 ldo, const Cache &cache,
-                            const Gate<u16> &gate, float *partial, u32 blocks_max, u32 *arrived) {
+                            const Gate<u16> &gate, const LogSums &log_sums, float *partial, u32 blocks_max, u32 *arrived) {
     constexpr int MT = 1, PARTS = D % 32 == 0 ? 4 : 2;
-    using Tile = AttentionTile<D, MT, PARTS, STAGES, CHUNKS>;
-    constexpr u32 KEYS = 64 * CHUNKS;
+    using Tile = AttentionTile<D, MT, PARTS, STAGES>;
+    constexpr u32 KEYS = 256;
     static_assert(STAGES * Tile::STAGE_BYTES + Tile::P_BYTES >= 16 * MERGED * 3 * 4, "scales of 16 heads fit");
     extern __shared__ __align__(128) u8 memory[];
     __shared__ u32 ticket;
+    __shared__ float largest[16];  // maxima of the heads that merge
     begin_kernel();
     u32 b = blockIdx.x, kv_head = blockIdx.y, which = blockIdx.z;
     SpanInfo span = step.spans[which];
@@ -321,8 +338,7 @@ DEVICE void attention_split(const Step &step, const u16 *q, u32 ldq, u16 *out, u
     if (span.rows != 1 || b >= blocks) return;
     Tile tile(memory);
     u64 kv_bytes = (u64)256 * D * 2, values_offset = kv_bytes * cache.kv_heads;
-    const u8 *keys = (const u8 *)(step.pages[span.pages + b * KEYS / 256] + cache.slot + kv_head * kv_bytes) +
-                     (u64)(b * KEYS % 256) * D * 2;
+    const u8 *keys = (const u8 *)(step.pages[span.pages + b] + cache.slot + kv_head * kv_bytes);
     u32 heads = cache.kv_heads * cache.group;
     float2 *stats = (float2 *)(partial + (u64)gridDim.z * heads * blocks_max * D);
     // More query heads than rows of a tile take turns.
@@ -348,6 +364,7 @@ DEVICE void attention_split(const Step &step, const u16 *q, u32 ldq, u16 *out, u
                 for (int n = 0; n < Tile::NT; ++n)
                     *(u32 *)(o + 8 * n) =
                         output_pair(acc[n][2 * r] / l[r], acc[n][2 * r + 1] / l[r], gate, row, head, column + 8 * n);
+                if (tile.part == 0 && tile.t == 0) log_sums.put(row, head, m[r], l[r]);
                 continue;
             }
             u64 place = ((u64)which * heads + head) * blocks_max + b;
@@ -408,6 +425,7 @@ DEVICE void attention_split(const Step &step, const u16 *q, u32 ldq, u16 *out, u
                     }
                     before = __shfl_sync(~0u, joint, 31);
                 }
+                if (tile.lane == 0) largest[h] = before;
             }
             __syncthreads();
 #pragma unroll
@@ -441,14 +459,17 @@ DEVICE void attention_split(const Step &step, const u16 *q, u32 ldq, u16 *out, u
             *(uint2 *)(out + (u64)row * ldo + head * D + d) =
                 make_uint2(output_pair(y.x / l[round], y.y / l[round], gate, row, head, d),
                            output_pair(y.z / l[round], y.w / l[round], gate, row, head, d + 2));
+            if (d == 0) log_sums.put(row, head, largest[h], l[round]);
         }
     }
 }
 
 #define ATTENTION_ROWS(D, STAGES, BLOCKS)                                                                     \
     extern "C" __global__ void __launch_bounds__(256, BLOCKS) attention_rows_invariant_d##D(                  \
-        Step step, const u16 *q, u32 ldq, u16 *out, u32 ldo, Cache cache, const u16 *gate, u32 ldg, u32 gate_stride) { \
-        attention_rows<D, 4, 2, STAGES>(step, q, ldq, out, ldo, cache, {gate, ldg, gate_stride});             \
+        Step step, const u16 *q, u32 ldq, u16 *out, u32 ldo, Cache cache, const u16 *gate, u32 ldg, u32 gate_stride, \
+        float *log_sums) { \
+        attention_rows<D, 4, 2, STAGES>(step, q, ldq, out, ldo, cache, {gate, ldg, gate_stride},              \
+            {log_sums, cache.heads()});                                                                       \
     }
 ATTENTION_ROWS(16, 4, 1)
 ATTENTION_ROWS(48, 4, 1)
@@ -459,8 +480,9 @@ ATTENTION_ROWS(256, 3, 1)
 #define ATTENTION_SPLIT(D, STAGES)                                                                            \
     extern "C" __global__ void __launch_bounds__(D % 32 == 0 ? 128 : 64) attention_split_invariant_d##D(      \
         Step step, const u16 *q, u32 ldq, u16 *out, u32 ldo, Cache cache, const u16 *gate, u32 ldg, u32 gate_stride, \
-        float *partial, u32 blocks_max, u32 *arrived) {                                                       \
-        attention_split<D, STAGES>(step, q, ldq, out, ldo, cache, {gate, ldg, gate_stride}, partial, blocks_max, arrived); \
+        float *log_sums, float *partial, u32 blocks_max, u32 *arrived) {                                      \
+        attention_split<D, STAGES>(step, q, ldq, out, ldo, cache, {gate, ldg, gate_stride},                   \
+            {log_sums, cache.heads()}, partial, blocks_max, arrived);                                         \
     }
 ATTENTION_SPLIT(16, 4)
 ATTENTION_SPLIT(48, 4)
@@ -471,23 +493,271 @@ ATTENTION_SPLIT(256, 3)
 #define ATTENTION_SPLIT_DEEP(D, STAGES)                                                                       \
     extern "C" __global__ void __launch_bounds__(128) attention_split_deep_invariant_d##D(                    \
         Step step, const u16 *q, u32 ldq, u16 *out, u32 ldo, Cache cache, const u16 *gate, u32 ldg, u32 gate_stride, \
-        float *partial, u32 blocks_max, u32 *arrived) {                                                       \
-        attention_split<D, STAGES>(step, q, ldq, out, ldo, cache, {gate, ldg, gate_stride}, partial, blocks_max, arrived); \
+        float *log_sums, float *partial, u32 blocks_max, u32 *arrived) {                                      \
+        attention_split<D, STAGES>(step, q, ldq, out, ldo, cache, {gate, ldg, gate_stride},                   \
+            {log_sums, cache.heads()}, partial, blocks_max, arrived);                                         \
     }
 ATTENTION_SPLIT_DEEP(64, 9)
 ATTENTION_SPLIT_DEEP(128, 9)
 ATTENTION_SPLIT_DEEP(256, 6)
 
-// Blocks of 64 keys, for short contexts under `fast`.
-#define ATTENTION_SPLIT_FAST(D)                                                                               \
-    extern "C" __global__ void __launch_bounds__(128) attention_split_fast_d##D(                              \
-        Step step, const u16 *q, u32 ldq, u16 *out, u32 ldo, Cache cache, const u16 *gate, u32 ldg, u32 gate_stride, \
-        float *partial, u32 blocks_max, u32 *arrived) {                                                       \
-        attention_split<D, 3, 1>(step, q, ldq, out, ldo, cache, {gate, ldg, gate_stride}, partial, blocks_max, arrived); \
+// ---- one row under `fast`: warps walk the keys by themselves ---------------------------------------
+
+DEVICE float exp2_quick(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// The 8×8 matrix of 16-bit elements that a warp holds, a row a quad, transposed.
+DEVICE u32 transpose_matrix(u32 x) {
+    u32 y;
+    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
+    return y;
+}
+
+// Up to 8 query heads of one kv head. Keys are the M side of the matrix instruction and queries its N side, so
+// that 16 keys are one instruction a step, and the probabilities of 16 keys, transposed in registers, the operand
+// of the product with values.
+template <int D, int WARPS, int STAGES> struct Walk {
+    static constexpr u32 PIECES = D / 8, HALF = 16 * D * 2, STAGE = 2 * HALF, PITCH = D + 4, THREADS = 32 * WARPS;
+    static constexpr u32 RING = WARPS * STAGES * STAGE, MERGED = WARPS * 8 * PITCH * 4;
+    static_assert(MERGED <= RING, "what warps found fits where their keys were");
+};
+
+// Four columns of a head after all its keys: sums of values, the maximum (base 2) and the sum of the weights.
+DEVICE void finish_walk(u16 *out, u32 ldo, const Gate<u16> &gate, const LogSums &log_sums, u32 row, u32 head, u32 D, u32 d,
+                        float4 y, float m, float l) {
+    float inverse = 1.0f / l;
+    if (d == 0) log_sums.put(row, head, (double)m * 0.6931471805599453, l);
+    *(uint2 *)(out + (u64)row * ldo + head * D + d) =
+        make_uint2(output_pair(y.x * inverse, y.y * inverse, gate, row, head, d),
+                   output_pair(y.z * inverse, y.w * inverse, gate, row, head, d + 2));
+}
+
+// Keys in pieces of 16; `splits` blocks at most share them, each at least `least` pieces, one range a block and
+// every WARPS-th piece of it a warp. Partial results [span][head][splits][D], behind all of them (m, l).
+template <int D, int WARPS, int STAGES>
+DEVICE void attention_walk(const Step &step, const u16 *q, u32 ldq, u16 *out, u32 ldo, const Cache &cache,
+                           const Gate<u16> &gate, const LogSums &log_sums, float *partial,
+                           u32 splits, u32 least, u32 *arrived) {
+    using W = Walk<D, WARPS, STAGES>;
+    constexpr int STEPS = D / 16;
+    constexpr u32 QUADS = D / 4, AHEAD = STAGES - 1;
+    extern __shared__ __align__(128) u8 memory[];
+    __shared__ float tops[WARPS][8], sums[WARPS][8];
+    __shared__ u32 ticket;
+    allow_next_kernel();
+    u32 b = blockIdx.x, kv_head = blockIdx.y, which = blockIdx.z;
+    SpanInfo span = step.spans[which];
+    u32 row = span.first_row, end = span.position + 1, pieces = (end + 15) / 16;
+    u32 used = min(splits, (pieces + least - 1) / least);
+    if (span.rows != 1 || b >= used) {
+        wait_for_previous_kernel();
+        return;
     }
-ATTENTION_SPLIT_FAST(64)
-ATTENTION_SPLIT_FAST(128)
-ATTENTION_SPLIT_FAST(256)
+    u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
+    u32 mine = (u32)((u64)pieces * b / used) + warp, last = (u32)((u64)pieces * (b + 1) / used), newest = pieces - 1;
+    u32 ring = shared_address(memory) + warp * STAGES * W::STAGE;
+    u64 kv_bytes = (u64)256 * D * 2, values = kv_bytes * cache.kv_heads, own = cache.slot + kv_head * kv_bytes + lane * 16;
+    const u64 *pages = step.pages + span.pages;
+
+    auto fetch = [&](u32 slot, u32 piece) {
+        const u8 *from = (const u8 *)(pages[piece / 16] + own) + piece % 16 * W::HALF;
+        u32 to = ring + slot * W::STAGE;
+#pragma unroll
+        for (u32 i = 0; i < W::HALF / 512; ++i) {
+            u32 e = lane + 32 * i, r = e / W::PIECES, place = piece_of<W::PIECES>(r, e % W::PIECES);
+            bool present = piece * 16 + r < end;
+            copy_async(to + place, from + i * 512, present);
+            copy_async(to + W::HALF + place, from + values + i * 512, present);
+        }
+    };
+    // All keys but the newest were written before this step.
+    u32 next = mine;
+#pragma unroll
+    for (u32 s = 0; s < AHEAD; ++s, next += WARPS) {
+        if (next < last && next != newest) fetch(s, next);
+        copy_async_commit();
+    }
+    wait_for_previous_kernel();
+    if (newest >= mine && newest < last && (newest - mine) % WARPS == 0 && (newest - mine) / WARPS < AHEAD) {
+        fetch((newest - mine) / WARPS, newest);
+        copy_async_commit();
+    }
+    u32 query[STEPS][2];
+    const u16 *rows = q + (u64)row * ldq + (kv_head * cache.group + g) * D + 2 * t;
+#pragma unroll
+    for (int k = 0; k < STEPS; ++k)
+#pragma unroll
+        for (int h = 0; h < 2; ++h) query[k][h] = g < cache.group ? *(const u32 *)(rows + 16 * k + 8 * h) : 0;
+
+    float scale = cache.scale * 1.44269504088896340736f;
+    float m[2] = {__uint_as_float(0xff800000u), __uint_as_float(0xff800000u)}, l[2] = {0.0f, 0.0f}, acc[STEPS][4];
+#pragma unroll
+    for (int n = 0; n < STEPS; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) acc[n][i] = 0.0f;
+    u32 slot = 0;
+#pragma unroll 1
+    for (u32 piece = mine; piece < last; piece += WARPS) {
+        if (piece == newest)
+            copy_async_wait<0>();
+        else
+            copy_async_wait<STAGES - 2>();
+        __syncwarp();
+        if (next < last) fetch(slot == 0 ? AHEAD : slot - 1, next);
+        copy_async_commit();
+        next += WARPS;
+        u32 keys_at = ring + slot * W::STAGE, values_at = keys_at + W::HALF;
+        slot = slot == AHEAD ? 0 : slot + 1;
+
+        float x[4], half[2][4];
+#pragma unroll
+        for (int h = 0; h < 2; ++h)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) half[h][i] = 0.0f;
+#pragma unroll
+        for (int k = 0; k < STEPS; ++k) {
+            u32 a[4];
+            load_matrices(a, keys_at + piece_of<W::PIECES>(lane & 15, 2 * k + (lane >> 4)));
+            mma_m16n8k16(half[k & 1], a, query[k]);
+        }
+        bool over = false;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            x[i] = (half[0][i] + half[1][i]) * scale;
+            if (piece == newest && piece * 16 + g + 8 * (i >> 1) >= end) x[i] = __uint_as_float(0xff800000u);
+            over |= x[i] > m[i & 1] + 8.0f;
+        }
+        // The maximum follows when a score passes it by 2^8.
+        if (__any_sync(~0u, over)) {
+#pragma unroll
+            for (int r = 0; r < 2; ++r) {
+                float top = fmaxf(m[r], fmaxf(x[r], x[r + 2]));
+#pragma unroll
+                for (int offset = 4; offset < 32; offset <<= 1) top = fmaxf(top, __shfl_xor_sync(~0u, top, offset));
+                float older = exp2_quick(m[r] - top);
+                m[r] = top;
+                l[r] *= older;
+#pragma unroll
+                for (int n = 0; n < STEPS; ++n) acc[n][r] *= older, acc[n][r + 2] *= older;
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            x[i] = exp2_quick(x[i] - m[i & 1]);
+            l[i & 1] += x[i];
+        }
+        u32 p[2] = {transpose_matrix(f32x2_to_bf16x2(x[0], x[1])), transpose_matrix(f32x2_to_bf16x2(x[2], x[3]))};
+#pragma unroll
+        for (int n = 0; n < STEPS; ++n) {
+            u32 a[4];
+            load_matrices_transposed(
+                a, values_at + piece_of<W::PIECES>((lane & 7) + ((lane >> 4) << 3), 2 * n + ((lane >> 3) & 1)));
+            mma_m16n8k16(acc[n], a, p);
+        }
+    }
+    copy_async_wait<0>();
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+#pragma unroll
+        for (int offset = 4; offset < 32; offset <<= 1) l[r] += __shfl_xor_sync(~0u, l[r], offset);
+    __syncthreads();
+
+    // Warps merge in ascending order; then blocks, by the one that arrives last.
+    float *found = (float *)memory;
+    u32 heads = cache.kv_heads * cache.group;
+    u64 place = ((u64)which * heads + kv_head * cache.group) * splits;
+    float2 *stats = (float2 *)(partial + (u64)gridDim.z * heads * splits * D);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+        u32 h = 2 * t + r;
+        if (g == 0) tops[warp][h] = m[r], sums[warp][h] = l[r];
+        if (h < cache.group)
+#pragma unroll
+            for (int n = 0; n < STEPS; ++n) {
+                float *to = found + (warp * 8 + h) * W::PITCH + 16 * n + g;
+                to[0] = acc[n][r], to[8] = acc[n][r + 2];
+            }
+    }
+    __syncthreads();
+    for (u32 e = threadIdx.x; e < cache.group * QUADS; e += W::THREADS) {
+        u32 h = e / QUADS, d = e % QUADS * 4;
+        float top = tops[0][h], total = 0.0f;
+        float4 y = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+        for (int w = 1; w < WARPS; ++w) top = fmaxf(top, tops[w][h]);
+#pragma unroll
+        for (int w = 0; w < WARPS; ++w) {
+            float c = exp2_quick(tops[w][h] - top);
+            float4 z = *(const float4 *)(found + (w * 8 + h) * W::PITCH + d);
+            total += c * sums[w][h];
+            y.x += c * z.x, y.y += c * z.y, y.z += c * z.z, y.w += c * z.w;
+        }
+        if (used == 1) {
+            finish_walk(out, ldo, gate, log_sums, row, kv_head * cache.group + h, D, d, y, top, total);
+        } else {
+            u64 at = place + (u64)h * splits + b;
+            *(float4 *)(partial + at * D + d) = y;
+            if (d == 0) stats[at] = make_float2(top, total);
+        }
+    }
+    if (used == 1) return;
+    __threadfence();
+    __syncthreads();
+    u32 *counter = arrived + which * cache.kv_heads + kv_head;
+    if (threadIdx.x == 0) ticket = atomicAdd(counter, 1);
+    __syncthreads();
+    if (ticket != used - 1) return;
+    __threadfence();
+    if (threadIdx.x == 0) *counter = 0;
+    float *scales = (float *)memory;  // [head][splits]
+    for (u32 h = warp; h < cache.group; h += WARPS) {
+        const float2 *stat = stats + place + (u64)h * splits;
+        float top = __uint_as_float(0xff800000u), total = 0.0f;
+        for (u32 i = lane; i < used; i += 32) top = fmaxf(top, __ldcg(stat + i).x);
+#pragma unroll
+        for (int offset = 16; offset > 0; offset >>= 1) top = fmaxf(top, __shfl_xor_sync(~0u, top, offset));
+        for (u32 i = lane; i < used; i += 32) {
+            float2 s = __ldcg(stat + i);
+            float c = exp2_quick(s.x - top);
+            scales[h * splits + i] = c;
+            total += c * s.y;
+        }
+        total = warp_sum(total);
+        if (lane == 0) tops[0][h] = top, sums[0][h] = total;
+    }
+    __syncthreads();
+    for (u32 e = threadIdx.x; e < cache.group * QUADS; e += W::THREADS) {
+        u32 h = e / QUADS, d = e % QUADS * 4;
+        const float *p = partial + (place + (u64)h * splits) * D + d, *c = scales + h * splits;
+        float4 y = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        for (u32 first = 0; first < used; first += 8) {
+            float4 z[8];
+#pragma unroll
+            for (u32 i = 0; i < 8; ++i) z[i] = __ldcg((const float4 *)(p + (u64)min(first + i, used - 1) * D));
+#pragma unroll
+            for (u32 i = 0; i < 8; ++i) {
+                float w = first + i < used ? c[first + i] : 0.0f;
+                y.x += w * z[i].x, y.y += w * z[i].y, y.z += w * z[i].z, y.w += w * z[i].w;
+            }
+        }
+        finish_walk(out, ldo, gate, log_sums, row, kv_head * cache.group + h, D, d, y, tops[0][h], sums[0][h]);
+    }
+}
+
+#define ATTENTION_WALK(D, WARPS, STAGES)                                                                      \
+    extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) attention_walk_fast_d##D(                \
+        Step step, const u16 *q, u32 ldq, u16 *out, u32 ldo, Cache cache, const u16 *gate, u32 ldg, u32 gate_stride, \
+        float *log_sums, float *partial, u32 splits, u32 least, u32 *arrived) {                               \
+        attention_walk<D, WARPS, STAGES>(step, q, ldq, out, ldo, cache, {gate, ldg, gate_stride},             \
+            {log_sums, cache.heads()}, partial, splits, least, arrived);                                      \
+    }
+// 128 KiB of keys and values on their way: the product that follows finds room beside it.
+ATTENTION_WALK(64, 8, 4)
+ATTENTION_WALK(128, 8, 2)
+ATTENTION_WALK(256, 4, 2)
 
 // ---- any head size, any cache: one warp a (row, head) --------------------------------------------
 
@@ -495,7 +765,7 @@ ATTENTION_SPLIT_FAST(256)
 // exchange; the accumulator adds keys ascending. Blocks and merge as above.
 template <typename T>
 DEVICE void attention_serial(const Step &step, const T *q, u32 ldq, T *out, u32 ldo, const Cache &cache,
-                             const Gate<T> &gate, u32 head_dim) {
+                             const Gate<T> &gate, const LogSums &log_sums, u32 head_dim) {
     extern __shared__ __align__(16) float scratch[];
     begin_kernel();
     u32 row = blockIdx.y, head = blockIdx.x, lane = threadIdx.x;
@@ -543,13 +813,15 @@ DEVICE void attention_serial(const Step &step, const T *q, u32 ldq, T *out, u32 
     }
     for (u32 d = lane; d < head_dim; d += 32)
         out[(u64)row * ldo + head * head_dim + d] = narrow<T>(gate.apply(acc[d] / l, row, head, d));
+    if (lane == 0) log_sums.put(row, head, m, l);
 }
 
 #define ATTENTION_SERIAL(NAME, T)                                                                             \
     extern "C" __global__ void __launch_bounds__(32) attention_serial_##NAME(                                 \
         Step step, const T *q, u32 ldq, T *out, u32 ldo, Cache cache, const T *gate, u32 ldg, u32 gate_stride, \
-        u32 head_dim) {                                                                                       \
-        attention_serial<T>(step, q, ldq, out, ldo, cache, {gate, ldg, gate_stride}, head_dim);               \
+        float *log_sums, u32 head_dim) {                                                                      \
+        attention_serial<T>(step, q, ldq, out, ldo, cache, {gate, ldg, gate_stride},                          \
+            {log_sums, cache.heads()}, head_dim);                                                             \
     }
 ATTENTION_SERIAL(bf16, u16)
 ATTENTION_SERIAL(f32, float)
@@ -568,12 +840,6 @@ DEVICE void copy_async_arrive(u32 barrier) {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
-DEVICE float exp2_quick(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 // 128 items (row, head in group) of a span and kv head against all their keys, BN at a time: one running
 // maximum, probabilities BF16 for the product with values. Two warpgroups multiply, 64 items each; a third
 // brings keys and values, a stage ahead. Tiles are boxes of 64 dimensions: rows of 128 bytes, swizzled.
@@ -584,7 +850,7 @@ template <int D, int BN> struct WideTile {
 
 template <int D, int BN>
 DEVICE void attention_rows_fast(const Step &step, const u16 *q, u32 ldq, u16 *out, u32 ldo, const Cache &cache,
-                                const Gate<u16> &gate) {
+                                const Gate<u16> &gate, const LogSums &log_sums) {
     using Tile = WideTile<D, BN>;
     constexpr int STAGES = Tile::STAGES, SS = BN / 2, OS = D / 2;
     extern __shared__ __align__(1024) u8 memory[];
@@ -759,13 +1025,16 @@ DEVICE void attention_rows_fast(const Step &step, const u16 *q, u32 ldq, u16 *ou
             u32 d = 8 * n + 2 * t;
             *(u32 *)(to + d) = output_pair(o[4 * n + 2 * r] * inverse, o[4 * n + 2 * r + 1] * inverse, gate, row, head, d);
         }
+        if (t == 0) log_sums.put(row, head, (double)m[r] * cache.scale, l[r]);
     }
 }
 
 #define ATTENTION_ROWS_FAST(D, BN)                                                                            \
     extern "C" __global__ void __launch_bounds__(384, 1) attention_rows_fast_d##D(                            \
-        Step step, const u16 *q, u32 ldq, u16 *out, u32 ldo, Cache cache, const u16 *gate, u32 ldg, u32 gate_stride) { \
-        attention_rows_fast<D, BN>(step, q, ldq, out, ldo, cache, {gate, ldg, gate_stride});                  \
+        Step step, const u16 *q, u32 ldq, u16 *out, u32 ldo, Cache cache, const u16 *gate, u32 ldg, u32 gate_stride, \
+        float *log_sums) { \
+        attention_rows_fast<D, BN>(step, q, ldq, out, ldo, cache, {gate, ldg, gate_stride},                   \
+            {log_sums, cache.heads()});                                                                       \
     }
 ATTENTION_ROWS_FAST(64, 128)
 ATTENTION_ROWS_FAST(128, 128)

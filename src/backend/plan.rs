@@ -114,11 +114,14 @@ pub enum OpKind {
         v: Buf,
         slot: usize,
     },
+    /// `log_sums`, where a buffer is given: ln Σ exp(score) of every head, FP32 (what a backward
+    /// pass starts from). It changes no bit of `out`.
     AttentionCore {
         q: Buf,
         slot: usize,
         heads: usize,
         out: Buf,
+        log_sums: Option<Buf>,
     },
     /// In place on `x`.
     AttentionOutputGate {

@@ -3,7 +3,7 @@
 use super::ranks::ranked_model;
 use super::{EngineError, EngineOptions};
 use crate::backend::cpu::{CpuModel, CpuOptions, Isa};
-use crate::backend::cuda::{BoundWeight, CudaModel, CudaOptions};
+use crate::backend::cuda::{BoundWeight, CudaModel, CudaOptions, Joins};
 use crate::backend::{DeviceModel, Fusion, Plan, Policy, WeightRef};
 use crate::placement::{Device, Placement};
 use crate::tensor::Weight;
@@ -80,7 +80,13 @@ pub(super) fn load_cuda(
     ordinal: usize,
     options: &EngineOptions,
 ) -> Result<Loaded, EngineError> {
-    let cuda = CudaOptions { policy, ordinal, poison: options.poison, graphs: options.graphs };
+    let cuda = CudaOptions {
+        policy,
+        ordinal,
+        poison: options.poison,
+        graphs: options.graphs,
+        joins: Joins::without(&options.apart),
+    };
     let model = CudaModel::new(plan.clone(), weights, cuda).map_err(EngineError::Unsupported)?;
     let capacity_bytes = Some(model.capacity_bytes(options.chunk_tokens));
     Ok(Loaded { model: Box::new(model), capacity_bytes })

@@ -2,6 +2,7 @@
 
 use super::sequence::Home;
 use super::{Batch, Output, Sequence, SequenceError, Want};
+use crate::backend::cuda::Join;
 use crate::backend::cpu::Isa;
 use crate::backend::{
     Binding, DeviceKind, DeviceProvenance, Fusion, Phase, Plan, Policy, RowOutput, RowWant, Span,
@@ -32,6 +33,8 @@ pub struct EngineOptions {
     pub isa: Option<Isa>,
     /// Rewrites of the plan.
     pub fusions: Vec<Fusion>,
+    /// Rewrites that a CUDA device is to leave undone (for measuring what they gain): no bit changes.
+    pub apart: Vec<Join>,
     /// Fill activation buffers with NaN before every step (for tests).
     pub poison: bool,
     /// Capture decode steps as graphs where the device has them.
@@ -50,6 +53,7 @@ impl Default for EngineOptions {
             memory_limit_bytes: None,
             isa: None,
             fusions: Vec::new(),
+            apart: Vec::new(),
             poison: false,
             graphs: true,
         }

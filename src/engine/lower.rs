@@ -171,7 +171,7 @@ impl<'a> Lowering<'a> {
         self.attention_slots.push(spec);
         self.push(at, OpKind::KvWrite { k, v, slot }, &[]);
         let taps = [("attention_core.out", out)];
-        self.push(at, OpKind::AttentionCore { q, slot, heads, out }, &taps);
+        self.push(at, OpKind::AttentionCore { q, slot, heads, out, log_sums: None }, &taps);
         if let Some(gate) = gate {
             let taps = [("attention_output_gate.out", out)];
             self.push(at, OpKind::AttentionOutputGate { x: out, gate }, &taps);

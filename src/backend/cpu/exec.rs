@@ -197,7 +197,7 @@ impl Executor {
                     }
                 });
             }
-            OpKind::AttentionCore { q, slot, heads, out } => {
+            OpKind::AttentionCore { q, slot, heads, out, .. } => {
                 let spec = self.attention_slots[slot];
                 let shape = attention_core::Shape {
                     heads,

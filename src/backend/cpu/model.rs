@@ -15,8 +15,8 @@ use crate::backend::cpu::Isa;
 use crate::backend::cpu::attention_core::BLOCK_TOKENS;
 use crate::backend::ranks::Link;
 use crate::backend::{
-    Binding, Buf, CacheSpec, DeviceKind, DeviceModel, Fault, Plan, Policy, RegionRun, RowOutput,
-    Span, State, Step, Taps, WeightRef,
+    Binding, Buf, CacheSpec, DeviceKind, DeviceModel, Fault, Op, OpKind, Plan, Policy, RegionRun,
+    RowOutput, Span, State, Step, Taps, WeightRef,
 };
 use crate::tensor::Weight;
 use std::collections::HashMap;
@@ -66,6 +66,10 @@ impl CpuModel {
         let threads = options.threads.unwrap_or_else(available);
         let pool = Pool::new(threads).map_err(|e| format!("cannot start worker threads: {e}"))?;
         support::check(&plan, &weights)?;
+        let asks = |op: &Op| matches!(op.kind, OpKind::AttentionCore { log_sums: Some(_), .. });
+        if plan.all_ops().any(asks) {
+            return Err("the sums of attention (`log_sums`) are given on CUDA devices only".to_owned());
+        }
         let frequencies = plan.rope.as_ref().map(Frequencies::new);
         let executor = pool
             .install(|| Executor::new(&plan, weights, frequencies, options.isa, options.policy))?;

@@ -83,13 +83,14 @@ impl Checker<'_> {
                 }
                 Ok(())
             }
-            OpKind::AttentionCore { q, slot, heads, out } => {
+            OpKind::AttentionCore { q, slot, heads, out, log_sums } => {
                 let spec = self.plan.attention_slots[slot];
                 if spec.kind == CacheKind::Window(0) || spec.value_dim != spec.head_dim {
                     return Err(format!("a cache of {spec:?}"));
                 }
                 groups("query", heads, "key-value", spec.kv_heads)?;
                 self.is(q, heads * spec.head_dim)?;
+                log_sums.map_or(Ok(()), |buf| self.is(buf, heads))?;
                 self.is(out, heads * spec.head_dim)
             }
             OpKind::AttentionOutputGate { x, gate } => self.same(x, gate),

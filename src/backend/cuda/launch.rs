@@ -17,6 +17,8 @@ pub enum Argument {
     /// A structure of 24 bytes, by value.
     Words([u64; 3]),
     TensorMap(sys::CUtensorMap),
+    /// A larger structure, by value: where it lies until the launch is in the stream.
+    Structure(*const u64),
 }
 
 impl Argument {
@@ -28,6 +30,7 @@ impl Argument {
             Argument::Block(v) => std::ptr::from_mut(v).cast(),
             Argument::Words(v) => std::ptr::from_mut(v).cast(),
             Argument::TensorMap(v) => std::ptr::from_mut(v).cast(),
+            Argument::Structure(v) => v.cast_mut().cast(),
         }
     }
 }

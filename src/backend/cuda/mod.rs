@@ -32,6 +32,6 @@ pub use image::{Built, FoundImage, ImageOrigin, build_all, find_image, write_pac
 pub use launch::{Argument, Launch, tensor_map};
 pub use library::{Library, Origin, nvrtc_version};
 pub use matmul::{Blas, BlasPlan};
-pub use model::{BoundWeight, CudaModel, CudaOptions, policy_bindings};
+pub use model::{BoundWeight, CudaModel, CudaOptions, Join, Joins, policy_bindings};
 pub use resources::KernelResources;
 pub use source::KernelSource;

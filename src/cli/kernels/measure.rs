@@ -2,9 +2,9 @@
 
 use crate::backend::cuda::Device;
 use crate::backend::cuda::probe::measure_memory;
-use crate::backend::{Draw, Policy, RegionCost, RowOutput};
+use crate::backend::{Draw, Policy, Region, RegionCost, RowOutput};
 use crate::cli::{Console, Failure, OrExit};
-use crate::descriptor::{Descriptor, RoleName};
+use crate::descriptor::{Descriptor, Mixer, RoleName};
 use crate::engine::{Batch, Engine, EngineOptions, RowWant, Sequence, SequenceError, Want};
 use crate::units::{BUILD, Exit, SplitMix64, utc_now};
 use serde_json::{Value, json};
@@ -52,7 +52,7 @@ pub(super) struct Args {
     /// Rows of one step of a prefill
     #[arg(long, default_value_t = 2048)]
     chunk: usize,
-    /// Also time the regions of the first decode step and of the first prompt
+    /// Also time the regions of the first decode step and of every prompt, as far as one step takes it
     #[arg(long)]
     profile: bool,
     /// Write every sample as JSON
@@ -190,12 +190,19 @@ impl Bench<'_> {
                     let costs = self.engine.profile_decode(&mut sequences, start)?;
                     let decode =
                         self.regions(&format!("a decode step behind {context}"), &costs, text);
-                    let rows =
-                        self.args.prefill.first().map_or(context, |p| *p).min(self.args.chunk);
-                    let fresh = self.engine.sequence()?;
-                    let costs = self.engine.profile_prefill(fresh, &self.prompt(rows))?;
-                    let prefill = self.regions(&format!("a prefill of {rows}"), &costs, text);
-                    regions = json!({ "decode": decode, "prefill": prefill });
+                    let mut prefills = Vec::new();
+                    for tokens in &self.args.prefill {
+                        let rows = *tokens.min(&self.args.chunk);
+                        let fresh = self.engine.sequence()?;
+                        let costs = self.engine.profile_prefill(fresh, &self.prompt(rows))?;
+                        let regions = self.regions(&format!("a prefill of {rows}"), &costs, text);
+                        let attention = self.attention_teraflops(rows, &costs);
+                        if let Some(rate) = attention {
+                            let _ = writeln!(text, "  attention multiplies at {rate:.0} TFLOP/s");
+                        }
+                        prefills.push(json!({ "rows": rows, "regions": regions, "attention_teraflops": attention }));
+                    }
+                    regions = json!({ "decode": decode, "prefill": prefills });
                 }
             }
         }
@@ -242,6 +249,18 @@ impl Bench<'_> {
         weights + each * batch as u64
     }
 
+    /// Operations of attention's two products over the keys that a prompt's rows see, two a multiply-add,
+    /// over the time of the region.
+    fn attention_teraflops(&self, rows: usize, costs: &[RegionCost]) -> Option<f64> {
+        let time_us = costs.iter().find(|c| c.region == Region::AttentionCore)?.time_us;
+        let pairs = (rows * (rows + 1) / 2) as f64;
+        let attention = self.descriptor.attention.as_ref()?;
+        let width = (attention.query_heads * attention.head_dim) as f64;
+        let is_attention = |m: &&Mixer| **m == Mixer::FullAttention;
+        let layers = self.descriptor.layer_mixers.iter().filter(is_attention).count() as f64;
+        Some(4.0 * pairs * width * layers / time_us / 1e6)
+    }
+
     fn regions(&self, what: &str, costs: &[RegionCost], text: &mut String) -> Value {
         let total: f64 = costs.iter().map(|c| c.time_us).sum();
         let _ = writeln!(text, "regions of {what}, each by itself ({total:.0} us together):");
@@ -249,10 +268,11 @@ impl Bench<'_> {
             let rate = c.bytes as f64 / c.time_us / 1e3;
             let _ = writeln!(
                 text,
-                "  {:<22} {:>4} launches {:>9.1} us {:>9.2} MB {:>6.0} GB/s {:>5.1}% of the bound",
+                "  {:<22} {:>4} launches {:>9.1} us, {:>7.1} us each {:>9.2} MB {:>6.0} GB/s {:>5.1}% of the bound",
                 c.region.name(),
                 c.launches,
                 c.time_us,
+                c.time_us / c.launches.max(1) as f64,
                 c.bytes as f64 / 1e6,
                 rate,
                 100.0 * rate / self.read

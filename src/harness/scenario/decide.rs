@@ -155,7 +155,7 @@ pub fn peer_comparisons(plan: &Plan, lines: &[Line], peer: &str) -> Vec<Comparis
     let facts = Facts::about(lines, |arm| arm == peer);
     let of = |point: usize, metric: Metric| {
         let data: Vec<Launched> = match metric.is_per_launch() {
-            true => facts.per_launch(plan, peer),
+            true => facts.per_launch(plan, peer, metric),
             false => facts.series(plan, point, peer, metric).collect(),
         };
         Some(Comparison {
@@ -339,7 +339,7 @@ impl<'a> Facts<'a> {
             let place = plan.points[point];
             for &metric in &plan.metrics {
                 let data: Vec<Launched> = if metric.is_per_launch() {
-                    self.per_launch(plan, arm)
+                    self.per_launch(plan, arm, metric)
                 } else {
                     self.series(plan, point, arm, metric).take(quads).collect()
                 };
@@ -361,14 +361,14 @@ impl<'a> Facts<'a> {
         comparisons
     }
 
-    fn per_launch(&self, plan: &Plan, arm: &str) -> Vec<Launched> {
+    fn per_launch(&self, plan: &Plan, arm: &str, metric: Metric) -> Vec<Launched> {
         self.lines
             .iter()
             .filter_map(|line| {
-                let Line::LaunchEnd(end) = line else { return None };
-                let bytes = |name: &str| end.host_bytes.get(name).map(|b| *b as f64);
-                let log_ratio = (bytes(arm)? / bytes(&plan.baseline)?).ln();
-                log_ratio.is_finite().then_some(Launched { launch: end.launch, log_ratio })
+                let (launch, own) = line.per_launch(metric, arm)?;
+                let (_, other) = line.per_launch(metric, &plan.baseline)?;
+                let log_ratio = (own / other).ln();
+                log_ratio.is_finite().then_some(Launched { launch, log_ratio })
             })
             .collect()
     }

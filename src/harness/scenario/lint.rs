@@ -80,7 +80,10 @@ fn arms(file: &ScenarioFile) -> Result<(), Diagnostic> {
             return complain("`build`, `command` and `recorded` exclude each other");
         }
         if arm.kind() != ArmKind::Engine
-            && (arm.policy.is_some() || arm.slowdown_ratio.is_some() || !arm.fusions.is_empty())
+            && (arm.policy.is_some()
+                || arm.slowdown_ratio.is_some()
+                || !arm.fusions.is_empty()
+                || !arm.apart.is_empty())
         {
             return complain(
                 "`policy`, `fusions` and `slowdown_ratio` are keys of arms of this engine",
@@ -285,6 +288,7 @@ fn error_rates(file: &ScenarioFile) -> Result<(), Diagnostic> {
     let plain = |arm: &Arm| arm.kind() == ArmKind::Engine && arm.build.is_none();
     let same = |a: &Arm, b: &Arm| {
         (a.policy, a.threads, &a.fusions, &a.roles) == (b.policy, b.threads, &b.fusions, &b.roles)
+            && a.apart == b.apart
     };
     let mut values = arms.values();
     let first = values.next().filter(|a| plain(a));

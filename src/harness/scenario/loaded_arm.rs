@@ -49,7 +49,9 @@ struct Opened {
 
 impl LoadedArm {
     pub(super) fn load(load: Load) -> Result<(LoadedArm, Loaded), String> {
+        let begun = Instant::now();
         let Opened { engine, source, checkpoint, step_bytes } = open(&load)?;
+        let ready_ms = milliseconds(begun.elapsed());
         let prompts: Vec<Vec<u32>> = load
             .points
             .iter()
@@ -86,7 +88,7 @@ impl LoadedArm {
         }
         let regions =
             if load.regions { arm.regions().map_err(|e| e.to_string())? } else { Vec::new() };
-        Ok((arm, Loaded { manifest: manifest.to_json(), tokens, bytes_per_token, regions }))
+        Ok((arm, Loaded { manifest: manifest.to_json(), tokens, bytes_per_token, ready_ms, regions }))
     }
 
     /// The regions of the first step of every prompt and of a step behind it.
@@ -249,6 +251,7 @@ fn open(load: &Load) -> Result<Opened, String> {
         device: load.device.first(),
         threads: Some(load.threads),
         fusions: load.fusions.clone(),
+        apart: load.apart.clone(),
         chunk_tokens: if cuda { CUDA_CHUNK_TOKENS } else { defaults.chunk_tokens },
         ..defaults
     };

@@ -28,6 +28,9 @@ pub enum Metric {
     TimeToFirstTokenMs,
     /// Peak resident memory of the arm's process, once per launch.
     HostBytes,
+    /// Milliseconds from the request to load an arm to its engine, kernels compiled or found and weights
+    /// in place, once per launch.
+    ReadyMs,
 }
 
 impl Metric {
@@ -38,6 +41,7 @@ impl Metric {
             Metric::PrefillTokensPerSecond => "prefill_tokens_per_second",
             Metric::TimeToFirstTokenMs => "time_to_first_token_ms",
             Metric::HostBytes => "host_bytes",
+            Metric::ReadyMs => "ready_ms",
         }
     }
 
@@ -48,6 +52,7 @@ impl Metric {
             Metric::PrefillTokensPerSecond => "prefill",
             Metric::TimeToFirstTokenMs => "time to first token",
             Metric::HostBytes => "host memory, peak",
+            Metric::ReadyMs => "time to a loaded engine",
         }
     }
 
@@ -55,7 +60,7 @@ impl Metric {
     pub fn unit(self) -> &'static str {
         match self {
             Metric::DecodeTokensPerSecond | Metric::PrefillTokensPerSecond => "tokens/s",
-            Metric::TimeToFirstTokenMs => "ms",
+            Metric::TimeToFirstTokenMs | Metric::ReadyMs => "ms",
             Metric::HostBytes => "MiB",
         }
     }
@@ -72,7 +77,7 @@ impl Metric {
 
     /// Whether there is one value per launch and none per sample.
     pub fn is_per_launch(self) -> bool {
-        self == Metric::HostBytes
+        matches!(self, Metric::HostBytes | Metric::ReadyMs)
     }
 
     /// The value of one timed sample; `None` for per-launch metrics.
@@ -86,7 +91,7 @@ impl Metric {
                 Some(per_second(point.prompt_tokens, sample.prefill_ms))
             }
             Metric::TimeToFirstTokenMs => Some(sample.prefill_ms),
-            Metric::HostBytes => None,
+            Metric::HostBytes | Metric::ReadyMs => None,
         }
     }
 }

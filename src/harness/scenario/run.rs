@@ -200,12 +200,13 @@ impl Runner<'_> {
         }
         let start_ms = (begun.elapsed().as_secs_f64() * 1e3).round();
         self.identify(&loaded)?;
-        let engines = loaded
-            .iter()
-            .map(|(name, l)| (name.clone(), LaunchedArm { ids: ids(l), tokens: l.tokens.clone() }));
-        let peers = peer_tokens
-            .into_iter()
-            .map(|(name, tokens)| (name, LaunchedArm { ids: BTreeMap::new(), tokens }));
+        let engines = loaded.iter().map(|(name, l)| {
+            let ready_ms = Some(l.ready_ms);
+            (name.clone(), LaunchedArm { ids: ids(l), tokens: l.tokens.clone(), ready_ms })
+        });
+        let peers = peer_tokens.into_iter().map(|(name, tokens)| {
+            (name, LaunchedArm { ids: BTreeMap::new(), tokens, ready_ms: None })
+        });
         let arms = engines.chain(peers).collect();
         self.append(Line::Launch(Launch { launch: next.launch, start_ms, arms }))?;
         if !self.content.run.refusals.is_empty() {
@@ -263,6 +264,7 @@ impl Runner<'_> {
             policy: options.policy.unwrap_or(default_policy(self.request.device)),
             threads: self.threads(arm),
             fusions: options.fusions.clone(),
+            apart: options.apart.clone(),
             points: plan.points.clone(),
             regions: self.request.file.spec.measure.regions,
             prompt_seed: self.request.file.prompt_seed(),

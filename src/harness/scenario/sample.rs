@@ -1,5 +1,6 @@
 //! The lines of `samples.jsonl`: what was measured, in the order it was measured.
 
+use super::Metric;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -13,6 +14,21 @@ pub enum Line {
     Quad(QuadLine),
     /// The launch is over; its workers have reported their memory.
     LaunchEnd(LaunchEnd),
+}
+
+impl Line {
+    /// The launch, and a per-launch metric of an arm, where this line says it.
+    pub fn per_launch(&self, metric: Metric, arm: &str) -> Option<(u32, f64)> {
+        match (self, metric) {
+            (Line::LaunchEnd(end), Metric::HostBytes) => {
+                end.host_bytes.get(arm).map(|bytes| (end.launch, *bytes as f64))
+            }
+            (Line::Launch(start), Metric::ReadyMs) => {
+                start.arms.get(arm)?.ready_ms.map(|ms| (start.launch, ms))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// The start of a launch.
@@ -33,6 +49,9 @@ pub struct LaunchedArm {
     pub ids: BTreeMap<String, String>,
     /// Digest of the tokens of the untimed run, one per sweep point.
     pub tokens: Vec<String>,
+    /// Milliseconds to a loaded engine; absent for peers and in older records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_ms: Option<f64>,
 }
 
 /// The samples of an A B B A quad.
@@ -90,4 +109,23 @@ pub enum Slot {
 impl Slot {
     /// The order within a quad.
     pub const QUAD: [Slot; 4] = [Slot::A, Slot::B, Slot::B, Slot::A];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_metric_of_a_launch_is_on_one_line() {
+        let arm = |ready_ms| LaunchedArm { ids: BTreeMap::new(), tokens: Vec::new(), ready_ms };
+        let arms = [("a".to_owned(), arm(Some(700.0))), ("peer".to_owned(), arm(None))].into();
+        let start = Line::Launch(Launch { launch: 3, start_ms: 900.0, arms });
+        assert_eq!(start.per_launch(Metric::ReadyMs, "a"), Some((3, 700.0)));
+        assert_eq!(start.per_launch(Metric::ReadyMs, "peer"), None);
+        assert_eq!(start.per_launch(Metric::HostBytes, "a"), None);
+        let host_bytes = [("a".to_owned(), 5)].into();
+        let end = Line::LaunchEnd(LaunchEnd { launch: 3, host_bytes, throttle_events: None });
+        assert_eq!(end.per_launch(Metric::HostBytes, "a"), Some((3, 5.0)));
+        assert_eq!(end.per_launch(Metric::ReadyMs, "a"), None);
+    }
 }

@@ -3,6 +3,7 @@
 use super::arm_weights::ArmWeights;
 use super::quality::QualitySpec;
 use super::{AdmitWhen, Decision, ErrorRateSpec, Metric};
+use crate::backend::cuda::Join;
 use crate::backend::{DeviceKind, Fusion, Policy};
 use crate::harness::spec::{Diagnostic, Located, NonEmpty, Track, parse_yaml, read_file};
 use crate::units::Digest;
@@ -159,6 +160,9 @@ pub struct Arm {
     /// Operations merged in the plan (default: none).
     #[serde(default)]
     pub fusions: Vec<Fusion>,
+    /// Operations that a CUDA device launches one by one although it could join them (default: none).
+    #[serde(default)]
+    pub apart: Vec<Join>,
     /// Which weights it executes (default: those of the model).
     #[serde(default)]
     pub weights: ArmWeights,

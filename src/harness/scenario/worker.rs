@@ -2,6 +2,7 @@
 
 use super::loaded_arm::LoadedArm;
 use super::{Point, PrefillUse, Sample, StepRegions};
+use crate::backend::cuda::Join;
 use crate::backend::{DeviceKind, Fusion, Policy};
 use crate::units::peak_resident_bytes;
 use crate::weights::Recipe;
@@ -40,6 +41,8 @@ pub struct Load {
     pub threads: usize,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fusions: Vec<Fusion>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub apart: Vec<Join>,
     pub points: Vec<Point>,
     /// Time the regions of a step of each kind, once warm.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -120,6 +123,9 @@ pub struct Loaded {
     pub tokens: Vec<String>,
     /// Bytes that one single-token step reads at least, a sequence's share of them, one per point.
     pub bytes_per_token: Vec<u64>,
+    /// Milliseconds from the request to the engine, before anything ran.
+    #[serde(default)]
+    pub ready_ms: f64,
     /// Where the time of steps goes, where that was asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub regions: Vec<StepRegions>,

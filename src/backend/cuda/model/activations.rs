@@ -126,7 +126,7 @@ impl Activations {
     }
 }
 
-/// Buffers that hold FP32 under every policy: logits, decays, rates.
+/// Buffers that hold FP32 under every policy: logits, decays, rates, sums of attention.
 fn wide_buffers(plan: &Plan) -> BTreeSet<Buf> {
     let mut wide = BTreeSet::new();
     for op in plan.all_ops() {
@@ -135,7 +135,8 @@ fn wide_buffers(plan: &Plan) -> BTreeSet<Buf> {
             | OpKind::GdnCore { log_decay, beta, .. } => {
                 wide.extend([log_decay, beta]);
             }
-            OpKind::GemmF32 { out, .. } => {
+            OpKind::GemmF32 { out, .. }
+            | OpKind::AttentionCore { log_sums: Some(out), .. } => {
                 wide.insert(out);
             }
             _ => {}

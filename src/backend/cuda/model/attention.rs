@@ -3,7 +3,6 @@
 use super::activations::View;
 use super::exec::{Executor, Shape, pointer};
 use super::launcher::{Launcher, grid};
-use crate::backend::cpu::BLOCK_TOKENS;
 use crate::backend::cuda::CudaError;
 use crate::backend::cuda::launch::{Argument, Launch};
 use crate::backend::{CacheSpec, Op, OpKind, Region};
@@ -22,12 +21,65 @@ fn rows_stages(head_dim: usize) -> usize {
     if head_dim >= 128 { 3 } else { 4 }
 }
 
-/// Keys of a block of the kernel for one row a sequence: under `fast` fewer where the device has room for
-/// more blocks.
-pub(super) fn split_keys(launcher: &Launcher, shape: &Shape, spec: &CacheSpec) -> usize {
-    let few = shape.blocks * spec.kv_heads * shape.spans <= launcher.device.facts().multiprocessors;
-    let fast = launcher.fast && launcher.round && deep_stages(spec.head_dim).is_some();
-    if few && fast { 64 } else { BLOCK_TOKENS }
+/// How `fast` attends one row a sequence: warps and stages of the kernel, as instanced in
+/// `kernels/attention_core.cu`, and how keys are shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Walk {
+    warps: usize,
+    stages: usize,
+    /// Blocks that share the keys of a kv head, at most.
+    splits: usize,
+    /// Pieces of 16 keys that a block takes at least.
+    least: usize,
+}
+
+impl Walk {
+    /// One block a multiprocessor. Several sequences may have pasts of different lengths: the longest of
+    /// them gets a block for every 4,096 keys even where there are more blocks than multiprocessors.
+    ///
+    /// It depends on the step's bucket, not on what is in it, so that a captured step has the same bits.
+    fn new(multiprocessors: usize, shape: &Shape, kv_heads: usize, head_dim: usize) -> Option<Walk> {
+        let (warps, stages) = match head_dim {
+            64 => (8, 4),
+            128 => (8, 2),
+            256 => (4, 2),
+            _ => return None,
+        };
+        let spans = shape.spans.next_power_of_two();
+        let splits = (multiprocessors / (kv_heads * spans)).clamp(1, MOST_SPLITS);
+        let long = shape.blocks.next_power_of_two().div_ceil(16).min(MOST_SPLITS);
+        if spans > 1 && long > splits {
+            return Some(Walk { warps, stages, splits: long, least: 256 });
+        }
+        Some(Walk { warps, stages, splits, least: warps })
+    }
+
+    fn shared_bytes(&self, head_dim: usize) -> usize {
+        self.warps * self.stages * 64 * head_dim
+    }
+}
+
+/// Most blocks that share the keys of a kv head: their scales meet in shared memory.
+const MOST_SPLITS: usize = 256;
+/// Query heads of a kv head that the walking kernel takes.
+const WALK_GROUP: usize = 8;
+
+/// How `fast` attends one row a sequence, where it has a way of its own.
+fn walk(launcher: &Launcher, shape: &Shape, spec: &CacheSpec, heads: usize) -> Option<Walk> {
+    let facts = launcher.device.facts();
+    let own = launcher.fast && launcher.round && heads / spec.kv_heads <= WALK_GROUP;
+    Walk::new(facts.multiprocessors, shape, spec.kv_heads, spec.head_dim)
+        .filter(|walk| own && walk.shared_bytes(spec.head_dim) <= facts.block_shared_bytes)
+}
+
+/// Partial results of a row and head that the kernel for one row a sequence leaves.
+pub(super) fn partials(
+    launcher: &Launcher,
+    shape: &Shape,
+    spec: &CacheSpec,
+    heads: usize,
+) -> usize {
+    walk(launcher, shape, spec, heads).map_or(shape.blocks, |walk| walk.splits)
 }
 
 /// Stages of the kernel that asks for a whole block at once, where a head size has one.
@@ -75,6 +127,16 @@ pub(super) fn is_tiled(round: bool, head_dim: usize, block_shared_bytes: usize) 
     round
         && TILED_HEAD_DIMS.contains(&head_dim)
         && shared_bytes(head_dim, 4, rows_stages(head_dim)) <= block_shared_bytes
+}
+
+/// What attention reads and writes besides the cache.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AttentionRows {
+    pub(super) q: View,
+    pub(super) out: View,
+    pub(super) gate: Option<Gate>,
+    /// ln Σ exp(score), where it is wanted.
+    pub(super) log_sums: Option<View>,
 }
 
 impl Executor<'_> {
@@ -139,13 +201,12 @@ impl Executor<'_> {
     /// Attends every row to its own past.
     pub(super) fn attention(
         &self,
-        q: View,
+        io: &AttentionRows,
         slot: usize,
         heads: usize,
-        out: View,
-        gate: Option<Gate>,
         shape: &Shape,
     ) -> Result<(), CudaError> {
+        let AttentionRows { q, out, gate, log_sums } = *io;
         let spec = self.states.attention[slot];
         let group = heads / spec.kv_heads;
         let scale = 1.0 / (spec.head_dim as f32).sqrt();
@@ -163,6 +224,7 @@ impl Executor<'_> {
         common.push(Argument::U64(gate_rows));
         common.push(Argument::U32(gate.map_or(0, |g| g.rows.pitch)));
         common.push(Argument::U32(gate.map_or(0, |g| g.stride as u32)));
+        common.push(Argument::U64(log_sums.map_or(0, |v| v.address)));
         let facts = self.launcher.device.facts();
         let limit = facts.block_shared_bytes;
         let head_dim = spec.head_dim;
@@ -201,29 +263,64 @@ impl Executor<'_> {
             unsafe { self.launcher.run("attention_core", &entry, launch, common.clone())? };
         }
         if shape.single {
-            let threads = if head_dim.is_multiple_of(32) { 128 } else { 64 };
-            let keys = split_keys(self.launcher, shape, &spec);
-            let count = shape.blocks * (BLOCK_TOKENS / keys);
-            let blocks = grid(count as u32, spec.kv_heads as u32, shape.spans as u32, threads);
-            // Where every block has a multiprocessor of its own, waiting is all that costs.
-            let few = shape.blocks * spec.kv_heads * shape.spans <= facts.multiprocessors;
-            let deep = deep_stages(head_dim)
-                .filter(|deep| few && shared_bytes(head_dim, 1, *deep) <= limit);
-            let (kernel, stages) = match deep {
-                _ if keys < BLOCK_TOKENS => ("attention_split_fast", 3),
-                Some(deep) => ("attention_split_deep_invariant", deep),
-                None => ("attention_split_invariant", stages(head_dim)),
+            let count = partials(self.launcher, shape, &spec, heads) as u32;
+            let walk = walk(self.launcher, shape, &spec, heads);
+            let (kernel, threads, shared_bytes) = match walk {
+                Some(walk) => {
+                    ("attention_walk_fast", 32 * walk.warps as u32, walk.shared_bytes(head_dim))
+                }
+                None => {
+                    let threads = if head_dim.is_multiple_of(32) { 128 } else { 64 };
+                    // Where every block has a multiprocessor of its own, waiting is all that costs.
+                    let few = shape.blocks * spec.kv_heads * shape.spans <= facts.multiprocessors;
+                    let deep = deep_stages(head_dim)
+                        .filter(|deep| few && shared_bytes(head_dim, 1, *deep) <= limit);
+                    let (kernel, stages) = match deep {
+                        Some(deep) => ("attention_split_deep_invariant", deep),
+                        None => ("attention_split_invariant", stages(head_dim)),
+                    };
+                    (kernel, threads, shared_bytes(head_dim, 1, stages))
+                }
             };
-            let shared_bytes = shared_bytes(head_dim, 1, stages) as u32;
-            let launch = Launch { shared_bytes, ..blocks };
+            let blocks = grid(count, spec.kv_heads as u32, shape.spans as u32, threads);
+            let launch = Launch { shared_bytes: shared_bytes as u32, ..blocks };
             let mut arguments = common;
             arguments.push(Argument::U64(self.workspace.partial));
-            arguments.push(Argument::U32(count as u32));
+            arguments.push(Argument::U32(count));
+            arguments.extend(walk.map(|walk| Argument::U32(walk.least as u32)));
             arguments.push(Argument::U64(self.workspace.arrived));
             let entry = format!("{kernel}_d{head_dim}");
-            // SAFETY: as `Executor::launch`; the workspace has room for `count` blocks.
+            // SAFETY: as `Executor::launch`; the workspace has room for `count` partial results.
             unsafe { self.launcher.run("attention_core", &entry, launch, arguments)? };
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::graph::Bucket;
+    use super::*;
+
+    fn walk(spans: usize, blocks: usize, kv_heads: usize, head_dim: usize) -> Option<(usize, usize)> {
+        let shape = Shape::decode(Bucket { rows: spans, blocks });
+        Walk::new(132, &shape, kv_heads, head_dim).map(|w| (w.splits, w.least))
+    }
+
+    #[test]
+    fn keys_are_shared_by_as_many_blocks_as_there_are_multiprocessors() {
+        assert_eq!(walk(1, 128, 8, 128), Some((16, 8)));
+        assert_eq!(walk(1, 512, 4, 256), Some((33, 4)));
+        assert_eq!(walk(2, 128, 8, 128), Some((8, 8)));
+        assert_eq!(walk(64, 2, 8, 128), Some((1, 8)));
+        assert_eq!(walk(64, 512, 8, 128), Some((32, 256)), "a long past among many sequences");
+        assert_eq!(walk(1, 1, 8, 48), None);
+    }
+
+    #[test]
+    fn a_step_and_its_bucket_share_keys_alike() {
+        let exact = Shape { blocks: 5, ..Shape::decode(Bucket { rows: 3, blocks: 8 }) };
+        let bucket = Shape::decode(Bucket { rows: 4, blocks: 8 });
+        assert_eq!(Walk::new(132, &exact, 8, 128), Walk::new(132, &bucket, 8, 128));
     }
 }

@@ -21,7 +21,7 @@ pub fn policy_bindings(policy: Policy) -> Vec<Binding> {
                 (format!("cuda/{region}_segments_{element}"), "mma_k16_bf16")
             }
             (Region::AttentionCore, true) if policy == Policy::Fast => {
-                (format!("cuda/{region}_running_or_block256_{element}"), "mma_k16_bf16")
+                (format!("cuda/{region}_running_{element}"), "mma_k16_bf16")
             }
             (Region::AttentionCore, true) => {
                 (format!("cuda/{region}_block256_{element}"), "mma_k16_bf16")

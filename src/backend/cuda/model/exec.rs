@@ -1,7 +1,7 @@
 //! Walks operations of a plan on the device.
 
 use super::activations::View;
-use super::attention::Gate;
+use super::attention::{AttentionRows, Gate};
 use super::graph::Bucket;
 use super::launcher::{Launcher, grid};
 use super::nodes::Node;
@@ -137,12 +137,14 @@ impl Executor<'_> {
             }
             Node::GatedAttention { core, split, .. } => match (op(*core), op(*split)) {
                 (
-                    OpKind::AttentionCore { q, slot, heads, out },
+                    OpKind::AttentionCore { q, slot, heads, out, log_sums },
                     OpKind::QGateSplit { x, head_dim, .. },
                 ) => {
                     self.enter(Region::AttentionCore);
                     let gate = Gate { rows: views[x.0], first: *head_dim, stride: 2 * head_dim };
-                    self.attention(views[q.0], *slot, *heads, views[out.0], Some(gate), shape)
+                    let log_sums = log_sums.map(|buf| views[buf.0]);
+                    let io = AttentionRows { q: views[q.0], out: views[out.0], gate: Some(gate), log_sums };
+                    self.attention(&io, *slot, *heads, shape)
                 }
                 _ => unreachable!("nodes pair attention with the split of its gate"),
             },
@@ -250,8 +252,10 @@ impl Executor<'_> {
                 let blocks = (spec.kv_heads * spec.head_dim).div_ceil(256) as u32;
                 self.launch("rope", "kv_write", grid(blocks, shape.rows as u32, 1, 256), arguments)
             }
-            OpKind::AttentionCore { q, slot, heads, out } => {
-                self.attention(view(q), slot, heads, view(out), None, shape)
+            OpKind::AttentionCore { q, slot, heads, out, log_sums } => {
+                let log_sums = log_sums.map(view);
+                let io = AttentionRows { q: view(q), out: view(out), gate: None, log_sums };
+                self.attention(&io, slot, heads, shape)
             }
             OpKind::GdnConv1d { x, weight, slot, out } => {
                 self.gdn_conv1d(view(x), weight, slot, view(out), shape)

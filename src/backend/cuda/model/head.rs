@@ -67,6 +67,11 @@ impl HeadBuffers {
         [&self.residual, &self.hidden, &self.logits].iter().try_for_each(|m| m.fill(device, 0xff))
     }
 
+    /// Where the keys of the best logits are.
+    pub(super) fn best(&self) -> u64 {
+        self.best.address()
+    }
+
     /// Forgets the best logits of the last block.
     pub(super) fn clear(&self, device: &Device) -> Result<(), CudaError> {
         self.best.fill(device, 0)

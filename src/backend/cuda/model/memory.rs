@@ -129,6 +129,11 @@ impl<T: DeviceRepr + ValidAsZeroBits + Copy> Pinned<T> {
         Ok(Pinned { _slice: slice, start, len })
     }
 
+    /// Where the device finds it: the address space is one.
+    pub(super) fn address(&self) -> u64 {
+        self.start as u64
+    }
+
     /// Its elements, once no copy to or from them is under way.
     pub(super) fn as_slice(&self) -> &[T] {
         // SAFETY: the memory has `len` elements and lives as long as this value.

@@ -7,6 +7,7 @@ mod exec;
 mod gdn;
 mod graph;
 mod head;
+mod joins;
 mod launcher;
 mod memory;
 #[expect(clippy::module_inception, reason = "the type is the module's idea")]
@@ -25,5 +26,6 @@ mod vendor;
 mod weights;
 
 pub use bindings::policy_bindings;
+pub use joins::{Join, Joins};
 pub use model::{CudaModel, CudaOptions};
 pub use weights::BoundWeight;

@@ -5,6 +5,7 @@ use super::bindings::bindings;
 use super::exec::{Executor, Workspace};
 use super::graph::Graphs;
 use super::head::HeadBuffers;
+use super::joins::Joins;
 use super::launcher::Launcher;
 use super::memory::Memory;
 use super::nodes::{Groups, Node, nodes, unfused};
@@ -37,6 +38,8 @@ pub struct CudaOptions {
     pub poison: bool,
     /// Capture decode steps as graphs.
     pub graphs: bool,
+    /// Which operations share a launch.
+    pub joins: Joins,
 }
 
 /// A plan bound to weights on a device, ready to execute.
@@ -154,8 +157,8 @@ impl CudaModel {
         };
         device.synchronize()?;
         Ok(CudaModel {
-            fused: nodes(&plan, &groups, true),
-            plain: nodes(&plan, &groups, false),
+            fused: nodes(&plan, &groups, options.joins),
+            plain: nodes(&plan, &groups, Joins::NONE),
             policy: options.policy,
             options,
             launcher: Launcher::new(&device, options.policy),

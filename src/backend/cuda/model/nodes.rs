@@ -1,5 +1,6 @@
 //! Rewrites of the plan: what is launched together. Every one is bitwise inert.
 
+use super::joins::{Join, Joins};
 use crate::backend::{Buf, BufferSpec, Op, OpKind, Plan, WeightRef};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -191,9 +192,9 @@ fn attention_inputs(ops: &[Op]) -> usize {
     if fits { next + 3 } else { 0 }
 }
 
-/// Nodes of the body: every operation exactly once, in order. `fused` allows what hides a buffer
-/// between two operations.
-pub(super) fn nodes(plan: &Plan, groups: &Groups, fused: bool) -> Vec<Node> {
+/// Nodes of the body: every operation exactly once, in order. `joins` hide buffers between operations.
+pub(super) fn nodes(plan: &Plan, groups: &Groups, joins: Joins) -> Vec<Node> {
+    let attention = joins.has(Join::Attention);
     let starts: BTreeMap<usize, &Vec<usize>> = groups.groups.iter().map(|g| (g[0], g)).collect();
     let mut nodes = Vec::new();
     let mut i = 0;
@@ -203,7 +204,7 @@ pub(super) fn nodes(plan: &Plan, groups: &Groups, fused: bool) -> Vec<Node> {
             let outputs: Vec<Buf> = group.iter().filter_map(|g| output(&plan.ops[*g])).collect();
             match (kinds(group.len()), &outputs[..]) {
                 (Some(OpKind::SiluMul { gate, up, .. }), [a, b])
-                    if fused && (gate, up) == (a, b) =>
+                    if joins.has(Join::GateUp) && (gate, up) == (a, b) =>
                 {
                     nodes.push(Node::GateUp((*group).clone(), i + 2));
                     i += 3;
@@ -215,20 +216,20 @@ pub(super) fn nodes(plan: &Plan, groups: &Groups, fused: bool) -> Vec<Node> {
             }
             continue;
         }
-        let inputs = if fused { attention_inputs(&plan.ops[i..]) } else { 0 };
+        let inputs = if attention { attention_inputs(&plan.ops[i..]) } else { 0 };
         if inputs > 0 {
             nodes.push(Node::AttentionInputs(i, inputs));
             i += inputs;
             continue;
         }
-        if fused && let Some(split) = split_of_attention(plan, i) {
+        if attention && let Some(split) = split_of_attention(plan, i) {
             nodes.push(Node::GatedAttention { core: i, gate: i + 1, split });
             i += 2;
             continue;
         }
         match (kinds(0), kinds(1), kinds(2)) {
             (Some(OpKind::ResidualAdd { residual, .. }), Some(OpKind::RmsNorm { x, .. }), _)
-                if fused && residual == x =>
+                if joins.has(Join::ResidualNorm) && residual == x =>
             {
                 nodes.push(Node::ResidualNorm(i, i + 1));
                 i += 2;
@@ -237,7 +238,7 @@ pub(super) fn nodes(plan: &Plan, groups: &Groups, fused: bool) -> Vec<Node> {
                 Some(OpKind::GdnConv1d { out, .. }),
                 Some(OpKind::GdnConvSilu { x }),
                 Some(OpKind::GdnPrepare { qkv, .. }),
-            ) if fused && out == x && x == qkv => {
+            ) if joins.has(Join::GdnInputs) && out == x && x == qkv => {
                 nodes.push(Node::GdnInputs(i, i + 1, i + 2));
                 i += 3;
             }
@@ -309,7 +310,7 @@ mod tests {
         let p = plan(vec![gemm(0, 1), gemm(0, 2), gemm(1, 3)], &[64, 64, 16, 8]);
         let groups = Groups::find(&p, |_| true);
         assert_eq!(groups.outputs(), [vec![Buf(1), Buf(2)]]);
-        let found = nodes(&p, &groups, true);
+        let found = nodes(&p, &groups, Joins::ALL);
         assert_eq!(found, [Node::Gemms(vec![0, 1]), Node::Single(2)]);
         let ragged = plan(vec![gemm(0, 1), gemm(0, 2)], &[64, 64, 6]);
         assert!(Groups::find(&ragged, |_| true).outputs().is_empty());
@@ -327,8 +328,8 @@ mod tests {
         ];
         let p = plan(kinds, &[8, 8, 8]);
         let none = Groups::default();
-        assert_eq!(nodes(&p, &none, true), [Node::ResidualNorm(0, 1)]);
-        assert_eq!(nodes(&p, &none, false), [Node::Single(0), Node::Single(1)]);
+        assert_eq!(nodes(&p, &none, Joins::ALL), [Node::ResidualNorm(0, 1)]);
+        assert_eq!(nodes(&p, &none, Joins::NONE), [Node::Single(0), Node::Single(1)]);
     }
 
     #[test]
@@ -338,10 +339,10 @@ mod tests {
             let p = plan(vec![gemm(0, 1), gemm(0, 2), silu(up)], &[64; 4]);
             nodes(&p, &Groups::find(&p, |_| true), fused)
         };
-        assert_eq!(found(2, true), [Node::GateUp(vec![0, 1], 2)]);
+        assert_eq!(found(2, Joins::ALL), [Node::GateUp(vec![0, 1], 2)]);
         let apart = [Node::Gemms(vec![0, 1]), Node::Single(2)];
-        assert_eq!(found(2, false), apart);
-        assert_eq!(found(0, true), apart, "of something else");
+        assert_eq!(found(2, Joins::NONE), apart);
+        assert_eq!(found(0, Joins::ALL), apart, "of something else");
     }
 
     /// normed 0, both 1, q 2, gate 3, k 4, v 5, out 6.
@@ -362,7 +363,7 @@ mod tests {
             rope(2),
             rope(4),
             OpKind::KvWrite { k: Buf(4), v: Buf(5), slot: 0 },
-            OpKind::AttentionCore { q: Buf(2), slot: 0, heads: 1, out: Buf(6) },
+            OpKind::AttentionCore { q: Buf(2), slot: 0, heads: 1, out: Buf(6), log_sums: None },
             OpKind::AttentionOutputGate { x: Buf(6), gate: Buf(3) },
         ]);
         unfused(plan(kinds, &[8, 16, 8, 8, 8, 8, 8]))
@@ -378,12 +379,12 @@ mod tests {
             Node::AttentionInputs(3, 6),
             Node::GatedAttention { core: 9, gate: 10, split: 3 },
         ];
-        assert_eq!(nodes(&p, &groups, true), expected);
+        assert_eq!(nodes(&p, &groups, Joins::ALL), expected);
         let every: Vec<usize> = expected.iter().flat_map(operations).collect();
         assert_eq!(every, (0..11).collect::<Vec<_>>());
-        assert_eq!(nodes(&p, &groups, false).len(), 9, "nothing is hidden from captures");
+        assert_eq!(nodes(&p, &groups, Joins::NONE).len(), 9, "nothing is hidden from captures");
         // A norm of something else runs by itself, before what is left of it.
-        let other = nodes(&gated_attention(&[5]), &Groups::default(), true);
+        let other = nodes(&gated_attention(&[5]), &Groups::default(), Joins::ALL);
         let expected = [
             Node::Single(3),
             Node::Single(4),

@@ -1,13 +1,13 @@
 //! Room for a step: its record, buffers and workspaces.
 
-use super::attention::split_keys;
+use super::attention::partials;
 use super::exec::Shape;
 use super::gdn::{CHUNK_BYTES, RATES_BYTES, is_chunked};
 use super::memory::Memory;
 use super::model::{CudaModel, Inner};
 use super::record::{Capacity, HEAD_ROWS, Record};
 use super::spans::blocks_of;
-use crate::backend::cpu::{BLOCK_TOKENS, GROUP_TOKENS};
+use crate::backend::cpu::GROUP_TOKENS;
 use crate::backend::cuda::{CudaError, Device};
 use crate::backend::{Buf, OpKind, Span};
 
@@ -130,9 +130,8 @@ impl CudaModel {
             for op in self.plan.all_ops() {
                 if let OpKind::AttentionCore { slot, heads, .. } = op.kind {
                     let spec = self.plan.attention_slots[slot];
-                    let blocks =
-                        shape.blocks * (BLOCK_TOKENS / split_keys(&self.launcher, shape, &spec));
-                    floats = floats.max(shape.spans * heads * blocks * (spec.head_dim + 2));
+                    let each = partials(&self.launcher, shape, &spec, heads);
+                    floats = floats.max(shape.spans * heads * each * (spec.head_dim + 2));
                     counters = counters.max(shape.spans * spec.kv_heads);
                 }
             }

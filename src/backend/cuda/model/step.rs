@@ -86,7 +86,7 @@ impl CudaModel {
             How::Replay => inner.graphs.replay(bucket)?,
         }
         let wants: Vec<&RowWant> = step.wants.iter().collect();
-        let draws = self.draws(&mut inner.draws, &executor, &head_views, &wants)?;
+        let draws = self.draws(&mut inner.draws, &executor, &head_views, buffers.best(), &wants)?;
         buffers.outputs(&self.device, &self.plan, &wants, draws, self.launcher.round)
     }
 
@@ -96,6 +96,7 @@ impl CudaModel {
         slot: &'d mut Option<Draws>,
         executor: &Executor<'_>,
         head_views: &[View],
+        best: u64,
         wants: &[&RowWant],
     ) -> Result<Option<&'d Draws>, CudaError> {
         if !any(wants) {
@@ -106,7 +107,7 @@ impl CudaModel {
             *slot = Some(Draws::new(&self.device, logits.width as usize)?);
         }
         let draws = slot.as_mut().expect("made above");
-        executor.sample(draws, logits, wants)?;
+        executor.sample(draws, logits, best, wants)?;
         Ok(Some(draws))
     }
 
@@ -158,7 +159,7 @@ impl CudaModel {
                 let scratch = &mut inner.scratch.export;
                 self.capture(scratch, &ops, block.len(), &head_views, taps)?;
             }
-            let draws = self.draws(&mut inner.draws, &executor, &head_views, &wants)?;
+            let draws = self.draws(&mut inner.draws, &executor, &head_views, buffers.best(), &wants)?;
             let found =
                 buffers.outputs(&self.device, &self.plan, &wants, draws, self.launcher.round)?;
             for (row, output) in block.iter().zip(found) {

@@ -38,7 +38,7 @@ impl Rewrite<'_> {
                 let heads = self.heads(q, self.whole.attention_slots[slot].head_dim)?.len();
                 self.set(out, self.get(q)?)?;
                 let slot = self.attention_slot(slot)?;
-                self.push(op, OpKind::AttentionCore { q, slot, heads, out })
+                self.push(op, OpKind::AttentionCore { q, slot, heads, out, log_sums: None })
             }
             OpKind::AttentionOutputGate { x, gate } => {
                 self.same(x, gate)?;

@@ -10,27 +10,42 @@ pub(super) fn attention(inputs: &AttentionInputs) -> Vec<f64> {
     let AttentionShape { tokens, heads, kv_heads, head_dim } = inputs.shape;
     let mut out = vec![0.0; tokens * heads * head_dim];
     for (i, out) in out.chunks_exact_mut(head_dim).enumerate() {
-        let (row, kv_head) = (i / heads, i % heads / (heads / kv_heads));
-        let q = &inputs.q[i * head_dim..][..head_dim];
-        let of = |x: &[f32], token: usize, d: usize| {
-            f64::from(x[(token * kv_heads + kv_head) * head_dim + d])
-        };
-        let scores: Vec<f64> = (0..=row)
-            .map(|token| {
-                let dot: f64 =
-                    (0..head_dim).map(|d| f64::from(q[d]) * of(&inputs.k, token, d)).sum();
-                dot / (head_dim as f64).sqrt()
-            })
-            .collect();
+        let kv_head = i % heads / (heads / kv_heads);
+        let scores = scores(inputs, i);
         let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let weights: Vec<f64> = scores.iter().map(|s| (s - largest).exp()).collect();
         let total: f64 = weights.iter().sum();
         for (d, out) in out.iter_mut().enumerate() {
-            let sum: f64 = weights.iter().enumerate().map(|(t, w)| w * of(&inputs.v, t, d)).sum();
+            let value = |t: usize| f64::from(inputs.v[(t * kv_heads + kv_head) * head_dim + d]);
+            let sum: f64 = weights.iter().enumerate().map(|(t, w)| w * value(t)).sum();
             *out = sum / total;
         }
     }
     out
+}
+
+/// ln Σ exp(score) of every row and head, `[token][query head]`.
+pub(super) fn log_sums(inputs: &AttentionInputs) -> Vec<f64> {
+    let AttentionShape { tokens, heads, .. } = inputs.shape;
+    let of = |i: usize| {
+        let scores = scores(inputs, i);
+        let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        largest + scores.iter().map(|s| (s - largest).exp()).sum::<f64>().ln()
+    };
+    (0..tokens * heads).map(of).collect()
+}
+
+/// q·k / √head_dim of item `i`, a row and head, for every key up to its row's.
+fn scores(inputs: &AttentionInputs, i: usize) -> Vec<f64> {
+    let AttentionShape { heads, kv_heads, head_dim, .. } = inputs.shape;
+    let (row, kv_head) = (i / heads, i % heads / (heads / kv_heads));
+    let q = &inputs.q[i * head_dim..][..head_dim];
+    let score = |token: usize| {
+        let k = &inputs.k[(token * kv_heads + kv_head) * head_dim..][..head_dim];
+        let dot: f64 = q.iter().zip(k).map(|(q, k)| f64::from(*q) * f64::from(*k)).sum();
+        dot / (head_dim as f64).sqrt()
+    };
+    (0..=row).map(score).collect()
 }
 
 /// The gated delta rule token by token: outputs `[token][value head][value_dim]` and the last

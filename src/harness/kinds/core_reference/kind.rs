@@ -3,9 +3,10 @@
 use super::fp64;
 use super::inputs::{AttentionInputs, AttentionShape, GdnInputs, GdnShape};
 use super::run::{self, Execution};
-use crate::backend::Region;
+use crate::backend::{DeviceKind, Region};
 use crate::harness::kind::{
     Case, Cell, DeviceUse, Fault, GateKind, KindSpec, Outcome, PlanScope, PolicyUse, RunContext,
+    Verdict,
 };
 use crate::harness::plan::Matrix;
 use crate::harness::spec::{Expectations, NonEmpty, Select, find};
@@ -107,7 +108,14 @@ impl CoreReference {
             let inputs = AttentionInputs::new(shape);
             let expected =
                 context.cache.get_or_make(&key, || Ok::<_, String>(fp64::attention(&inputs)))?;
-            vec![("out", expected.to_vec(), run::attention(&inputs, how)?)]
+            let out = run::attention(&inputs, how)?;
+            if how.device == DeviceKind::Cuda {
+                let asked = run::attention_asked(&inputs, how, true)?;
+                if let Some(complaint) = log_sums_complaint(&inputs, &out, &asked) {
+                    return Ok(Outcome::fail(complaint));
+                }
+            }
+            vec![("out", expected.to_vec(), out)]
         } else {
             let shape = GdnShape {
                 tokens,
@@ -125,6 +133,25 @@ impl CoreReference {
         };
         Ok(decide(&compared, bound))
     }
+}
+
+/// Largest difference of ln Σ exp(score) from FP64, as a share of the largest: FP32 sums of FP32 scores.
+const LOG_SUM_RELATIVE: f64 = 1e-5;
+
+/// What is wrong with the sums of attention, or with the output when they are asked for: it must have the
+/// bits of `out`.
+pub(super) fn log_sums_complaint(
+    inputs: &AttentionInputs,
+    out: &[f32],
+    asked: &(Vec<f32>, Vec<f32>),
+) -> Option<String> {
+    let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+    if bits(out) != bits(&asked.0) {
+        return Some("`out` has other bits when `log_sums` is asked for".to_owned());
+    }
+    let bound = Bound { max_relative: LOG_SUM_RELATIVE };
+    let sums = decide(&[("log_sums", fp64::log_sums(inputs), asked.1.clone())], &bound);
+    (sums.verdict != Verdict::Pass).then_some(sums.message)
 }
 
 /// Decides from (name, FP64 values, found values).

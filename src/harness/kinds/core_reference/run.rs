@@ -2,7 +2,7 @@
 
 use super::inputs::{AttentionInputs, AttentionShape, GdnInputs, GdnShape};
 use crate::backend::cpu::{CpuModel, CpuOptions, Isa};
-use crate::backend::cuda::{CudaModel, CudaOptions};
+use crate::backend::cuda::{CudaModel, CudaOptions, Joins};
 use crate::backend::{
     Buf, BufferSpec, CacheKind, CacheSpec, DeviceKind, DeviceModel, GdnSpec, Op, OpKind, Plan,
     Policy, RegionRun, Span, WeightRef,
@@ -49,7 +49,13 @@ impl Bench {
                 Box::new(CpuModel::new(plan, weights, &options)?)
             }
             DeviceKind::Cuda => {
-                let options = CudaOptions { policy, ordinal: 0, poison: true, graphs: true };
+                let options = CudaOptions {
+                    policy,
+                    ordinal: 0,
+                    poison: true,
+                    graphs: true,
+                    joins: Joins::ALL,
+                };
                 Box::new(CudaModel::new(plan, &HashMap::new(), options)?)
             }
         };
@@ -58,10 +64,16 @@ impl Bench {
     }
 
     /// Feeds all rows in chunks; `inputs` are row-major, in the order of the first buffers. Gives
-    /// the buffer after them, for every row.
-    fn feed(&mut self, inputs: &[&[f32]], tokens: usize, chunk: usize) -> Result<Vec<f32>, String> {
-        let outputs = [Buf(inputs.len())];
-        let mut out = Vec::new();
+    /// the `outputs` buffers after them, for every row.
+    fn feed(
+        &mut self,
+        inputs: &[&[f32]],
+        outputs: usize,
+        tokens: usize,
+        chunk: usize,
+    ) -> Result<Vec<Vec<f32>>, String> {
+        let outputs: Vec<Buf> = (inputs.len()..inputs.len() + outputs).map(Buf).collect();
+        let mut out = vec![Vec::new(); outputs.len()];
         for start in (0..tokens).step_by(chunk.max(1)) {
             let rows = chunk.max(1).min(tokens - start);
             let inputs: Vec<(Buf, Vec<f32>)> = inputs
@@ -79,7 +91,7 @@ impl Bench {
                 .model
                 .region(&run, &mut [self.state.as_mut()])
                 .map_err(|fault| fault.to_string())?;
-            out.extend(rows.into_iter().flatten());
+            out.iter_mut().zip(rows).for_each(|(out, rows)| out.extend(rows));
         }
         Ok(out)
     }
@@ -106,17 +118,30 @@ pub(super) struct Execution {
 
 /// Outputs of `attention_core`, `[token][query head][head_dim]`.
 pub(super) fn attention(inputs: &AttentionInputs, how: Execution) -> Result<Vec<f32>, String> {
+    Ok(attention_asked(inputs, how, false)?.0)
+}
+
+/// The same and, if they are asked for, ln Σ exp(score), `[token][query head]`.
+pub(super) fn attention_asked(
+    inputs: &AttentionInputs,
+    how: Execution,
+    log_sums: bool,
+) -> Result<(Vec<f32>, Vec<f32>), String> {
     let AttentionShape { tokens, heads, kv_heads, head_dim } = inputs.shape;
     let (q, kv) = (heads * head_dim, kv_heads * head_dim);
-    let widths = [("q", q), ("k", kv), ("v", kv), ("out", q)];
+    let widths = [("q", q), ("k", kv), ("v", kv), ("out", q), ("log_sums", heads)];
+    let sums = log_sums.then_some(Buf(4));
     let ops = vec![
         OpKind::KvWrite { k: Buf(1), v: Buf(2), slot: 0 },
-        OpKind::AttentionCore { q: Buf(0), slot: 0, heads, out: Buf(3) },
+        OpKind::AttentionCore { q: Buf(0), slot: 0, heads, out: Buf(3), log_sums: sums },
     ];
     let cache =
         CacheSpec { layer: 0, kv_heads, head_dim, value_dim: head_dim, kind: CacheKind::Full };
     let mut bench = Bench::new(&widths, ops, Some(cache), None, HashMap::new(), how)?;
-    bench.feed(&[&inputs.q, &inputs.k, &inputs.v], tokens, how.chunk_tokens)
+    let given = [&inputs.q, &inputs.k, &inputs.v].map(Vec::as_slice);
+    let outputs = 1 + usize::from(log_sums);
+    let mut found = bench.feed(&given, outputs, tokens, how.chunk_tokens)?.into_iter();
+    Ok((found.next().unwrap_or_default(), found.next().unwrap_or_default()))
 }
 
 /// Outputs of `gdn_core`, `[token][value head][value_dim]`, and the last state,
@@ -141,7 +166,8 @@ pub(super) fn gated_delta_net(
     let spec = GdnSpec { layer: 0, dims };
     let mut bench = Bench::new(&widths, ops, None, Some(spec), HashMap::new(), how)?;
     let given = [&inputs.q, &inputs.k, &inputs.v, &inputs.log_decay, &inputs.beta];
-    let out = bench.feed(&given.map(Vec::as_slice), tokens, how.chunk_tokens)?;
+    let mut found = bench.feed(&given.map(Vec::as_slice), 1, tokens, how.chunk_tokens)?;
+    let out = found.pop().unwrap_or_default();
     Ok((out, bench.recurrent()?))
 }
 
@@ -194,6 +220,6 @@ pub(super) fn projected_gated_delta_net(
     let dims = GatedDeltaNet { key_heads, value_heads, key_dim, value_dim, conv_width: 4 };
     let spec = GdnSpec { layer: 0, dims };
     let mut bench = Bench::new(&widths, ops, None, Some(spec), weights, how)?;
-    let out = bench.feed(&[&p.qkv, &p.a, &p.b], p.shape.tokens, how.chunk_tokens)?;
-    Ok((out, bench.recurrent()?))
+    let mut found = bench.feed(&[&p.qkv, &p.a, &p.b], 1, p.shape.tokens, how.chunk_tokens)?;
+    Ok((found.pop().unwrap_or_default(), bench.recurrent()?))
 }

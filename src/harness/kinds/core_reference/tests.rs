@@ -2,7 +2,7 @@
 
 use super::fp64;
 use super::inputs::{AttentionInputs, AttentionShape, GdnInputs, GdnShape};
-use super::kind::{Bound, decide};
+use super::kind::{Bound, decide, log_sums_complaint};
 use super::run::{self, Execution};
 use crate::backend::{DeviceKind, Policy};
 use crate::harness::kind::Verdict;
@@ -33,6 +33,29 @@ fn a_wrong_attention_fails() {
     nan[0] = f32::NAN;
     assert_eq!(verdict(&|_| (), &nan), Verdict::Fail, "NaN never passes");
     assert_eq!(verdict(&|_| (), &found[1..]), Verdict::Fail, "a value is missing");
+}
+
+#[test]
+fn wrong_sums_of_attention_fail() {
+    let shape = AttentionShape { tokens: 40, heads: 2, kv_heads: 1, head_dim: 16 };
+    let inputs = AttentionInputs::new(shape);
+    let sums: Vec<f32> = fp64::log_sums(&inputs).iter().map(|x| *x as f32).collect();
+    let out = vec![0.5f32; 3];
+    let complaint = |change: &dyn Fn(&mut Vec<f32>, &mut Vec<f32>)| {
+        let mut asked = (out.clone(), sums.clone());
+        change(&mut asked.0, &mut asked.1);
+        log_sums_complaint(&inputs, &out, &asked)
+    };
+    assert_eq!(complaint(&|_, _| ()), None);
+    let of_two = |sums: &mut Vec<f32>| sums.iter_mut().for_each(|x| *x *= std::f32::consts::LOG2_E);
+    assert!(complaint(&|_, sums| of_two(sums)).unwrap().contains("log_sums"), "another base");
+    assert!(complaint(&|_, sums| sums[7] += 1e-3).is_some(), "one sum");
+    assert!(complaint(&|out, _| out[2] = -out[2]).unwrap().contains("other bits"));
+    // Keys of zeros: a row sees row + 1 of them alike.
+    let mut flat = inputs.clone();
+    flat.k.fill(0.0);
+    let found = fp64::log_sums(&flat);
+    assert!(found.iter().enumerate().all(|(i, x)| (x - ((i / 2 + 1) as f64).ln()).abs() < 1e-12));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::experts;
 use super::latent;
 use super::material::{distinct, values};
 use crate::backend::cpu::{CpuModel, CpuOptions, Isa};
-use crate::backend::cuda::{BoundWeight, CudaModel, CudaOptions};
+use crate::backend::cuda::{BoundWeight, CudaModel, CudaOptions, Joins};
 use crate::backend::{
     Buf, CacheKind, CacheSpec, DeviceKind, DeviceModel, Op, OpKind, Plan, Policy, Region, WeightRef,
 };
@@ -203,7 +203,7 @@ impl Subject {
                     prefix = Some((b.plan.clone(), HashMap::new()));
                     let q = b.input("q", heads * head_dim, Draw::Activation);
                     let out = b.output("y", heads * head_dim);
-                    b.op(OpKind::AttentionCore { q, slot: 0, heads, out });
+                    b.op(OpKind::AttentionCore { q, slot: 0, heads, out, log_sums: None });
                 }
             }
             Region::GdnConv1d => {
@@ -343,7 +343,13 @@ fn load(
         }
         DeviceKind::Cuda => {
             let weights = weights.into_iter().map(|(r, w)| (r, BoundWeight::Host(w))).collect();
-            let options = CudaOptions { policy, ordinal: 0, poison: true, graphs: true };
+            let options = CudaOptions {
+                    policy,
+                    ordinal: 0,
+                    poison: true,
+                    graphs: true,
+                    joins: Joins::ALL,
+                };
             Ok(Box::new(CudaModel::new(plan, &weights, options)?))
         }
     }

@@ -96,12 +96,8 @@ impl<'a> Data<'a> {
             self.record
                 .lines
                 .iter()
-                .filter_map(|l| match l {
-                    Line::LaunchEnd(end) => {
-                        end.host_bytes.get(name).map(|b| metric.shown(*b as f64))
-                    }
-                    _ => None,
-                })
+                .filter_map(|line| line.per_launch(metric, name))
+                .map(|(_, value)| metric.shown(value))
                 .collect()
         } else {
             self.timed(metric, point)
