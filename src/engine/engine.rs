@@ -2,8 +2,8 @@
 
 use super::sequence::Home;
 use super::{Batch, Output, Sequence, SequenceError, Want};
-use crate::backend::cuda::Join;
 use crate::backend::cpu::Isa;
+use crate::backend::cuda::Join;
 use crate::backend::{
     Binding, DeviceKind, DeviceProvenance, Fusion, Phase, Plan, Policy, RowOutput, RowWant, Span,
     State, Step, Taps,

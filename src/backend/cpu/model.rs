@@ -68,7 +68,9 @@ impl CpuModel {
         support::check(&plan, &weights)?;
         let asks = |op: &Op| matches!(op.kind, OpKind::AttentionCore { log_sums: Some(_), .. });
         if plan.all_ops().any(asks) {
-            return Err("the sums of attention (`log_sums`) are given on CUDA devices only".to_owned());
+            return Err(
+                "the sums of attention (`log_sums`) are given on CUDA devices only".to_owned()
+            );
         }
         let frequencies = plan.rope.as_ref().map(Frequencies::new);
         let executor = pool

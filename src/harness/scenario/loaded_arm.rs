@@ -88,7 +88,10 @@ impl LoadedArm {
         }
         let regions =
             if load.regions { arm.regions().map_err(|e| e.to_string())? } else { Vec::new() };
-        Ok((arm, Loaded { manifest: manifest.to_json(), tokens, bytes_per_token, ready_ms, regions }))
+        Ok((
+            arm,
+            Loaded { manifest: manifest.to_json(), tokens, bytes_per_token, ready_ms, regions },
+        ))
     }
 
     /// The regions of the first step of every prompt and of a step behind it.

@@ -43,7 +43,8 @@ pub(in crate::harness) fn seeded_lines(
     for i in 0..quads {
         let launch = (i / 5) as u32;
         if i % 5 == 0 {
-            let arm = LaunchedArm { ids: BTreeMap::new(), tokens: vec!["t".into()], ready_ms: None };
+            let arm =
+                LaunchedArm { ids: BTreeMap::new(), tokens: vec!["t".into()], ready_ms: None };
             let arms = [("baseline".into(), arm.clone()), ("candidate".into(), arm)].into();
             lines.push(Line::Launch(Launch { launch, start_ms: 900.0, arms }));
         }

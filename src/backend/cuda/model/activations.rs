@@ -135,8 +135,7 @@ fn wide_buffers(plan: &Plan) -> BTreeSet<Buf> {
             | OpKind::GdnCore { log_decay, beta, .. } => {
                 wide.extend([log_decay, beta]);
             }
-            OpKind::GemmF32 { out, .. }
-            | OpKind::AttentionCore { log_sums: Some(out), .. } => {
+            OpKind::GemmF32 { out, .. } | OpKind::AttentionCore { log_sums: Some(out), .. } => {
                 wide.insert(out);
             }
             _ => {}

@@ -38,7 +38,12 @@ impl Walk {
     /// them gets a block for every 4,096 keys even where there are more blocks than multiprocessors.
     ///
     /// It depends on the step's bucket, not on what is in it, so that a captured step has the same bits.
-    fn new(multiprocessors: usize, shape: &Shape, kv_heads: usize, head_dim: usize) -> Option<Walk> {
+    fn new(
+        multiprocessors: usize,
+        shape: &Shape,
+        kv_heads: usize,
+        head_dim: usize,
+    ) -> Option<Walk> {
         let (warps, stages) = match head_dim {
             64 => (8, 4),
             128 => (8, 2),
@@ -302,7 +307,12 @@ mod tests {
     use super::super::graph::Bucket;
     use super::*;
 
-    fn walk(spans: usize, blocks: usize, kv_heads: usize, head_dim: usize) -> Option<(usize, usize)> {
+    fn walk(
+        spans: usize,
+        blocks: usize,
+        kv_heads: usize,
+        head_dim: usize,
+    ) -> Option<(usize, usize)> {
         let shape = Shape::decode(Bucket { rows: spans, blocks });
         Walk::new(132, &shape, kv_heads, head_dim).map(|w| (w.splits, w.least))
     }

@@ -143,7 +143,12 @@ impl Executor<'_> {
                     self.enter(Region::AttentionCore);
                     let gate = Gate { rows: views[x.0], first: *head_dim, stride: 2 * head_dim };
                     let log_sums = log_sums.map(|buf| views[buf.0]);
-                    let io = AttentionRows { q: views[q.0], out: views[out.0], gate: Some(gate), log_sums };
+                    let io = AttentionRows {
+                        q: views[q.0],
+                        out: views[out.0],
+                        gate: Some(gate),
+                        log_sums,
+                    };
                     self.attention(&io, *slot, *heads, shape)
                 }
                 _ => unreachable!("nodes pair attention with the split of its gate"),

@@ -32,8 +32,7 @@ pub enum Join {
 
 impl Join {
     /// Every rewrite.
-    pub const ALL: [Join; 4] =
-        [Join::GateUp, Join::ResidualNorm, Join::Attention, Join::GdnInputs];
+    pub const ALL: [Join; 4] = [Join::GateUp, Join::ResidualNorm, Join::Attention, Join::GdnInputs];
 }
 
 impl fmt::Display for Join {

@@ -159,7 +159,8 @@ impl CudaModel {
                 let scratch = &mut inner.scratch.export;
                 self.capture(scratch, &ops, block.len(), &head_views, taps)?;
             }
-            let draws = self.draws(&mut inner.draws, &executor, &head_views, buffers.best(), &wants)?;
+            let draws =
+                self.draws(&mut inner.draws, &executor, &head_views, buffers.best(), &wants)?;
             let found =
                 buffers.outputs(&self.device, &self.plan, &wants, draws, self.launcher.round)?;
             for (row, output) in block.iter().zip(found) {

@@ -343,13 +343,8 @@ fn load(
         }
         DeviceKind::Cuda => {
             let weights = weights.into_iter().map(|(r, w)| (r, BoundWeight::Host(w))).collect();
-            let options = CudaOptions {
-                    policy,
-                    ordinal: 0,
-                    poison: true,
-                    graphs: true,
-                    joins: Joins::ALL,
-                };
+            let options =
+                CudaOptions { policy, ordinal: 0, poison: true, graphs: true, joins: Joins::ALL };
             Ok(Box::new(CudaModel::new(plan, &weights, options)?))
         }
     }

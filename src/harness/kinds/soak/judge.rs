@@ -2,6 +2,7 @@
 
 use super::requests::Counts;
 use crate::harness::kind::Outcome;
+use std::sync::Arc;
 
 /// What was seen.
 #[derive(Clone, Debug, Default)]
@@ -9,7 +10,7 @@ pub(super) struct Seen {
     /// What the traffic did.
     pub(super) counts: Counts,
     /// Answers to the same request, in order: digests of its logits.
-    pub(super) answers: Vec<String>,
+    pub(super) answers: Vec<Arc<str>>,
     /// How long each took, in milliseconds.
     pub(super) latencies_ms: Vec<f64>,
     /// Bytes of sequences once all were dropped.
@@ -98,7 +99,10 @@ impl Seen {
             .with("recomputed", self.counts.recomputed)
             .with("most_sequence_bytes", self.counts.most_bytes)
             .with("answers", self.answers.len())
-            .with("answer_digest", self.answers.first().cloned().unwrap_or_default())
+            .with(
+                "answer_digest",
+                self.answers.first().map_or_else(String::new, ToString::to_string),
+            )
             .with("left_bytes", self.left_bytes)
             .number("latency_ratio", self.latency_ratio());
         match self.resident_bytes {
