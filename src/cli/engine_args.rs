@@ -1,18 +1,14 @@
-//! How any command says where and how a model is executed, and makes an engine of it.
+//! How any command says where and how a model is executed.
 
 use super::placement_args::PlacementArgs;
-use super::{Console, Failure, OrExit};
+use super::{Failure, OrExit};
 use crate::backend::{DeviceKind, Policy, cuda};
-use crate::descriptor::Descriptor;
-use crate::engine::{Engine, EngineOptions};
+use crate::engine::EngineOptions;
 use crate::placement::Device;
 use crate::units::Exit;
-use crate::weights::{LoadOptions, Model, WeightSet};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use std::num::NonZeroUsize;
 use std::str::FromStr;
-use std::sync::Arc;
 
 /// The flags that choose device, policy and threads.
 #[derive(Clone, Debug, Args)]
@@ -97,47 +93,6 @@ impl EngineArgs {
         let placement = self.placement.is_given().then(|| self.placement.request(device));
         Ok(EngineOptions { device, placement, policy, threads, ..EngineOptions::default() })
     }
-
-    /// Loads the weights of `model`, with a progress bar on a terminal, and makes an engine. The weights
-    /// are shared with the engine, not a copy; manifests are made from them.
-    ///
-    /// # Errors
-    /// 64 for weights or a model that are refused, 74 for files that cannot be read.
-    pub(crate) fn load(
-        model: &Model,
-        options: &EngineOptions,
-        console: &Console,
-    ) -> Result<(Engine, WeightSet), Failure> {
-        // Refused before a weight is read.
-        options.place(&model.descriptor).or_exit(Exit::Usage)?;
-        for warning in model.checkpoint.warnings() {
-            console.warning(warning);
-        }
-        let bar = progress_bar(console);
-        let report = |done: u64, total: u64| {
-            bar.set_length(total);
-            bar.set_position(done);
-        };
-        // `fast` on the CPU copies matrices into panels, in parallel, and gives the file's pages back as
-        // it goes.
-        let read_ahead = options.policy != Policy::Fast || options.device != Device::Cpu;
-        let load = LoadOptions { progress: Some(&report), read_ahead, ..LoadOptions::default() };
-        let weights = model.load(&load);
-        bar.finish_and_clear();
-        let weights = weights?;
-        let descriptor: Arc<Descriptor> = Arc::new(model.descriptor.clone());
-        let engine = Engine::new(descriptor, &weights, options).or_exit(Exit::Usage)?;
-        Ok((engine, weights))
-    }
-}
-
-fn progress_bar(console: &Console) -> ProgressBar {
-    if !console.progress() {
-        return ProgressBar::hidden();
-    }
-    let template = "loading {bar:30} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec}";
-    let style = ProgressStyle::with_template(template);
-    ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 #[cfg(test)]

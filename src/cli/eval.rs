@@ -2,6 +2,7 @@
 
 use super::engine_args::EngineArgs;
 use super::generate::{listen, read_text, requested};
+use super::loading::load_engine;
 use super::model_args::ModelArgs;
 use super::{Console, Failure, OrExit};
 use crate::backend::Policy;
@@ -67,10 +68,10 @@ pub(super) fn run(args: Args, console: &Console) -> Result<Exit, Failure> {
     tokens.truncate(args.max_tokens.unwrap_or(tokens.len()));
     let windows = Windows::new(prefix, tokens, args.window).or_exit(Exit::Usage)?;
 
-    let (engine, weights) = EngineArgs::load(&model, &options, console)?;
+    let (engine, weights) = load_engine(&model, &options, console)?;
     args.model.check(engine.descriptor(), console)?;
     let reference = match (&other, args.against_policy) {
-        (Some(other), _) => Some(EngineArgs::load(other, &against_options, console)?.0),
+        (Some(other), _) => Some(load_engine(other, &against_options, console)?.0),
         (None, Some(_)) => {
             let descriptor = Arc::clone(engine.descriptor());
             Some(Engine::new(descriptor, &weights, &against_options).or_exit(Exit::Usage)?)

@@ -14,6 +14,7 @@ mod failure;
 mod gates;
 mod generate;
 mod kernels;
+mod loading;
 mod manifest;
 mod model;
 mod model_args;

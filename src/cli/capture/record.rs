@@ -1,6 +1,7 @@
 //! `assay capture record`.
 
 use crate::cli::engine_args::EngineArgs;
+use crate::cli::loading::load_engine;
 use crate::cli::model_args::ModelArgs;
 use crate::cli::table::bytes;
 use crate::cli::{Console, Failure};
@@ -109,7 +110,7 @@ pub(super) fn run(args: &Args, console: &Console) -> Result<Exit, Failure> {
             None => Err(CaptureError::NoTokenizer { path, prompt }),
         })?);
     }
-    let (engine, weights) = EngineArgs::load(&model, &options, console)?;
+    let (engine, weights) = load_engine(&model, &options, console)?;
     args.model.check(engine.descriptor(), console)?;
     let threads = options
         .threads

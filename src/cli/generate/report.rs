@@ -146,6 +146,8 @@ pub(super) struct JsonReport<'a> {
     pub(super) end_tokens: &'a [u32],
     pub(super) policy: Option<String>,
     pub(super) device: Option<String>,
+    /// Of the process so far, mapped pages included; `null` where the system does not say.
+    pub(super) peak_resident_bytes: Option<u64>,
     pub(super) statistics: Statistics,
 }
 

@@ -8,7 +8,7 @@ use super::report::{
 };
 use super::stream::{Streams, exit_of};
 use crate::backend::cpu::{SAMPLER, SAMPLER_VERSION};
-use crate::cli::engine_args::EngineArgs;
+use crate::cli::loading::Loading;
 use crate::cli::{Console, Failure, OrExit};
 use crate::engine::manifest::{Execution, SamplerTransform};
 use crate::engine::{Engine, EngineOptions};
@@ -16,7 +16,7 @@ use crate::generation::chat::end_of_turn;
 use crate::generation::{
     GenerateError, Generated, Request, Sampling, Seed, Stop, TextTokenizer, generate_all,
 };
-use crate::units::Exit;
+use crate::units::{Exit, peak_resident_bytes};
 use crate::weights::{Model, WeightSet};
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -26,8 +26,8 @@ const DEFAULT_BUDGET_TOKENS: usize = 256;
 
 /// Generates text.
 ///
-/// Everything that can be refused without reading weights is refused before: flags by clap, then
-/// the prompts, the config, the tokeniser, and whether prompts and budget fit.
+/// Everything that can be refused without reading weights is refused without waiting for them: flags by
+/// clap, then the prompts, the config, the tokeniser, and whether prompts and budget fit.
 pub(in crate::cli) fn run(args: Args, console: &Console) -> Result<Exit, Failure> {
     if args.output.log_probs && !console.json() {
         return Err(Failure::usage("--log-probs is printed with --json; add it"));
@@ -35,6 +35,9 @@ pub(in crate::cli) fn run(args: Args, console: &Console) -> Result<Exit, Failure
     let options = args.engine.options()?;
     let prompts = args.prompt.read()?;
     let model = args.model.open()?;
+    // While the weights are loaded, the tokeniser and the prompts are read.
+    let idle = args.sampling.max_tokens == Some(0);
+    let loading = (!idle).then(|| Loading::begin(&model, &options));
     let folder = args.model.model.as_path();
     let all_ids = prompts.iter().all(|(_, p)| matches!(p, Prompt::Ids(_)));
     let tokenizer = open_tokenizer(folder, all_ids && args.sampling.stops.is_empty())?;
@@ -47,10 +50,7 @@ pub(in crate::cli) fn run(args: Args, console: &Console) -> Result<Exit, Failure
     let end_tokens = end_tokens(&model, folder, tokenizer)?;
     let mut requests = requests(&args, &model, tokenizer, &ready, &end_tokens)?;
 
-    let loaded = match requests.iter().all(|r| r.budget_tokens == 0) {
-        true => None,
-        false => Some(EngineArgs::load(&model, &options, console)?),
-    };
+    let loaded = loading.map(|loading| loading.finish(console)).transpose()?;
     if let Some((engine, weights)) = &loaded {
         args.model.check(engine.descriptor(), console)?;
         console.note(&engine_line(engine));
@@ -119,6 +119,7 @@ pub(in crate::cli) fn run(args: Args, console: &Console) -> Result<Exit, Failure
             end_tokens: &end_tokens,
             policy: loaded.as_ref().map(|(e, _)| e.policy().to_string()),
             device: loaded.as_ref().map(|_| options.device.to_string()),
+            peak_resident_bytes: peak_resident_bytes(),
             statistics,
         });
         done.push(generated);

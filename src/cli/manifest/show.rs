@@ -2,6 +2,7 @@
 
 use super::source;
 use crate::cli::engine_args::EngineArgs;
+use crate::cli::loading::load_engine;
 use crate::cli::model_args::DescriptorArgs;
 use crate::cli::table::columns;
 use crate::cli::{Console, Failure, Tone};
@@ -54,7 +55,7 @@ fn of_model(folder: &PathBuf, args: &Args, console: &Console) -> Result<Manifest
         Some(_) => Model::with_descriptor(folder, args.overrides.descriptor_of(folder)?)?,
         None => Model::open(folder)?,
     };
-    let (engine, weights) = EngineArgs::load(&model, &options, console)?;
+    let (engine, weights) = load_engine(&model, &options, console)?;
     args.overrides.check(folder, engine.descriptor(), console)?;
     let threads = options
         .threads

@@ -3,6 +3,7 @@
 mod chat;
 mod decoder;
 mod error;
+mod model;
 mod stream;
 mod text;
 

@@ -140,3 +140,81 @@ fn unknown_ids_are_errors() {
     let error = tokenizer.decode(&[512], true).unwrap_err().to_string();
     assert_eq!(error, "token id 512 is unknown to the tokeniser, which has ids below 512");
 }
+
+/// A byte-pair model with fields of a checkpoint's writer.
+fn byte_pair(merges: Value) -> Value {
+    json!({
+        "version": "1.0", "added_tokens": [],
+        "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
+                    "use_regex": true},
+        "model": {"type": "BPE", "dropout": null, "unk_token": null, "fuse_unk": false,
+                  "byte_fallback": false, "ignore_merges": false,
+                  "vocab": {"a": 0, "b": 1, "c": 2, "ab": 3, "abc": 7}, "merges": merges}
+    })
+}
+
+#[test]
+fn merges_are_read_in_both_spellings_and_in_their_order() {
+    let ids = |merges: Value| {
+        let tokenizer = open(&byte_pair(merges)).unwrap();
+        assert_eq!(tokenizer.ids(), 8, "ids may have holes");
+        tokenizer.encode("abcab", ControlTokens::AsText).unwrap()
+    };
+    assert_eq!(ids(json!([["a", "b"], ["ab", "c"]])), [7, 3]);
+    assert_eq!(ids(json!(["#version: 0.2", "a b", "ab c"])), [7, 3]);
+    assert_eq!(ids(json!([["a", "b"]])), [3, 2, 3]);
+    assert_eq!(ids(json!([])), [0, 1, 2, 0, 1]);
+}
+
+#[test]
+fn a_vocabulary_reads_as_the_library_reads_it() {
+    for name in ["tokenizer.json", "tokenizer_bos.json"] {
+        let bytes = std::fs::read(fixture(name)).unwrap();
+        let library = tokenizers::Tokenizer::from_bytes(&bytes).unwrap();
+        let ours = super::model::read(&bytes).unwrap();
+        assert_eq!(ours.get_vocab(true), library.get_vocab(true), "{name}");
+        for text in ["The river runs  to\tthe sea.\n", "<|im_start|>user\nÀé🚀<|im_end|>", ""] {
+            let ids = |e: tokenizers::Encoding| e.get_ids().to_vec();
+            let expected = ids(library.encode(text, true).unwrap());
+            assert_eq!(ids(ours.encode(text, true).unwrap()), expected, "{name}: {text}");
+        }
+    }
+    // The type behind the vocabulary, as no writer puts it.
+    let mut last = byte_pair(json!([["a", "b"]]));
+    let name = last["model"].as_object_mut().unwrap().shift_remove("type").unwrap();
+    last["model"]["type"] = name;
+    let tokenizer = open(&last).unwrap();
+    assert_eq!(tokenizer.encode("ab", ControlTokens::AsText).unwrap(), [3]);
+}
+
+#[test]
+fn a_refused_vocabulary_is_refused_in_the_words_of_the_library() {
+    let mut no_vocab = byte_pair(json!([]));
+    no_vocab["model"].as_object_mut().unwrap().shift_remove("vocab");
+    let mut large_id = byte_pair(json!([]));
+    large_id["model"]["vocab"]["a"] = json!(1u64 << 32);
+    let mut newer = byte_pair(json!([]));
+    newer["version"] = json!("2.0");
+    let mut dropout = byte_pair(json!([]));
+    dropout["model"]["dropout"] = json!(1.5);
+    let broken = [
+        byte_pair(json!([["a", "b", "c"]])),
+        byte_pair(json!([["a"]])),
+        byte_pair(json!(["a b c"])),
+        byte_pair(json!(["ab"])),
+        byte_pair(json!([["a", "b"], "ab c"])),
+        byte_pair(json!([["a", "z"]])),
+        byte_pair(json!([["b", "c"]])),
+        byte_pair(json!(null)),
+        byte_pair(json!([[1, 2]])),
+        no_vocab,
+        large_id,
+        newer,
+        dropout,
+    ];
+    for value in broken {
+        let text = value.to_string();
+        let library = tokenizers::Tokenizer::from_bytes(text.as_bytes()).unwrap_err();
+        assert_eq!(super::model::read(text.as_bytes()).unwrap_err(), library.to_string(), "{text}");
+    }
+}

@@ -1,12 +1,12 @@
 //! `tokenizer.json` of a checkpoint.
 
 use super::decoder::{Decoder, Piece};
+use super::model::{self, Parts};
 use super::{TextStream, TokenizerError};
 use crate::units::mutant;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::OnceLock;
-use tokenizers::Tokenizer;
 
 /// Largest accepted `tokenizer.json`. The largest public ones are below 40 MB.
 const LIMIT_BYTES: u64 = 256 << 20;
@@ -36,9 +36,9 @@ pub(super) struct Control {
 #[derive(Debug)]
 pub struct TextTokenizer {
     /// Reads control tokens as text.
-    pub(super) literal: Tokenizer,
+    pub(super) literal: Parts,
     /// Reads control tokens as themselves; made when first asked for.
-    parsing: OnceLock<Tokenizer>,
+    parsing: OnceLock<Parts>,
     decoder: Decoder,
     /// Control tokens by id.
     pub(super) control: BTreeMap<u32, Control>,
@@ -66,7 +66,7 @@ impl TextTokenizer {
         }
         let bytes = std::fs::read(path).map_err(read_error)?;
         let malformed = |message: String| TokenizerError::Malformed { path: path.into(), message };
-        let mut literal = Tokenizer::from_bytes(&bytes).map_err(|e| malformed(e.to_string()))?;
+        let mut literal = model::read(&bytes).map_err(malformed)?;
         literal.with_padding(None);
         literal.with_truncation(None).map_err(|e| malformed(e.to_string()))?;
         literal.set_encode_special_tokens(!mutant!("control_text_is_control"));
@@ -74,8 +74,10 @@ impl TextTokenizer {
             .map_err(|e| malformed(e.to_string()))
             .map(|value| Decoder::parse(&value))?
             .map_err(|found| TokenizerError::Decoder { path: path.into(), found })?;
-        let control = literal
-            .get_added_tokens_decoder()
+        let added = literal.get_added_tokens_decoder();
+        let added_ids = added.keys().max().map_or(0, |id| *id as usize + 1);
+        let ids = literal.get_model().ids.max(added_ids);
+        let control = added
             .into_iter()
             .filter(|(_, token)| token.special)
             .map(|(id, token)| {
@@ -83,7 +85,6 @@ impl TextTokenizer {
                 (id, Control { text: token.content, takes_left, takes_right })
             })
             .collect();
-        let ids = literal.get_vocab(true).values().max().map_or(0, |id| *id as usize + 1);
         Ok(TextTokenizer { literal, parsing: OnceLock::new(), decoder, control, ids })
     }
 
@@ -140,7 +141,7 @@ impl TextTokenizer {
     }
 
     /// The tokeniser that reads control tokens as themselves.
-    pub(super) fn parsing(&self) -> &Tokenizer {
+    pub(super) fn parsing(&self) -> &Parts {
         self.parsing.get_or_init(|| {
             let mut parsing = self.literal.clone();
             parsing.set_encode_special_tokens(false);

@@ -106,8 +106,8 @@ fn pack_panel(rows: &[u16], cols: usize, panel: &mut [u16]) {
     let done = 0;
     for (row, source) in rows.chunks_exact(cols).enumerate() {
         let (whole, odd) = source.as_chunks::<2>();
-        let target = panel.chunks_exact_mut(PAIR).map(|pair| &mut pair[2 * row..]);
-        for (to, from) in target.zip(whole).skip(done) {
+        let left = panel[done * PAIR..].chunks_exact_mut(PAIR).map(|pair| &mut pair[2 * row..]);
+        for (to, from) in left.zip(&whole[done..]) {
             to[..2].copy_from_slice(from);
         }
         if let [last] = odd {
