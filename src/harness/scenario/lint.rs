@@ -152,10 +152,13 @@ fn measure(file: &ScenarioFile) -> Result<(), Diagnostic> {
                 .help(Some("add `prefill: once` to the workload, or leave out `turn`".into())));
         }
     }
-    let forks =
-        workload.value.prefill == PrefillUse::Once || points(spec).iter().any(|p| p.sequences > 1);
-    if forks && spec.arms.value.values().any(|arm| arm.kind() == ArmKind::Peer) {
-        return Err(file.at(workload, "live peers run one prompt and one sequence a sample"));
+    // Where the prompt of other arms runs once, a peer runs it in every sample: decode alone is compared.
+    let peers = spec.arms.value.values().any(|arm| arm.kind() == ArmKind::Peer);
+    if peers && points(spec).iter().any(|p| p.sequences > 1) {
+        return Err(file.at(workload, "live peers run one sequence a sample"));
+    }
+    if peers && spec.measure.turn == Turn::Step {
+        return Err(file.at(workload, "live peers run whole samples: `turn: step` divides them"));
     }
     if let Some(sweep) = &spec.sweep {
         let sweep_of = &sweep.value;

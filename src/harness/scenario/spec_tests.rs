@@ -173,6 +173,17 @@ fn the_shipped_scenarios_are_well_formed() {
 }
 
 #[test]
+fn live_peers_run_one_sequence_behind_a_prompt_of_their_own() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let file = scenarios(root, &["cpu-context".into()]).unwrap().remove(0);
+    assert_eq!(file.prefill(), crate::harness::scenario::PrefillUse::Once);
+    assert!(!Plan::of(&file).peers.is_empty());
+    let two = [("workload.sequences".to_owned(), "2".to_owned())].into_iter().collect();
+    let error = file.with(&two).unwrap_err().to_string();
+    assert!(error.contains("live peers run one sequence a sample"), "{error}");
+}
+
+#[test]
 fn values_are_replaced_from_the_command_line_and_the_rule_is_not() {
     let set = |pairs: &[(&str, &str)]| {
         let set = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
