@@ -51,11 +51,11 @@ impl Quality {
         ];
         let mut all: Vec<String> = at_most
             .into_iter()
-            .filter(|(_, found, limit)| !(found <= limit))
+            .filter(|(_, found, limit)| found.is_nan() || found > limit)
             .map(|(name, found, limit)| format!("{name} is {found:.4}, at most {limit}"))
             .collect();
         let (top1, least) = (found.top1_agreement, self.top1_agreement);
-        if !(top1 >= least) {
+        if top1.is_nan() || top1 < least {
             all.push(format!("top1_agreement is {top1:.4}, at least {least}"));
         }
         all
