@@ -15,8 +15,8 @@ pub mod ranks;
 pub use fusion::{Fusion, fuse};
 pub use model::{
     Binding, CacheKind, CacheSpec, DeviceModel, DeviceProvenance, Draw, Fault, GdnSpec,
-    KernelDigest, LiveState, Phase, RegionCost, RegionRun, RowOutput, RowWant, Span, State,
-    StateTensor, Step, TruncateError,
+    KernelDigest, LiveState, NonFinite, Phase, RegionCost, RegionRun, RowOutput, RowWant, Span,
+    State, StateTensor, Step, TruncateError,
 };
 pub use parts::{ExpertSpan, RankGroup};
 pub use plan::{Buf, BufferSpec, NormWeight, Op, OpKind, Plan, WeightRef};

@@ -185,8 +185,40 @@ pub enum RowOutput {
     Top(Vec<(u32, f32)>),
     Logits(Vec<f32>),
     Hidden(Vec<f32>),
-    /// A logit was NaN or infinite where an order or a probability was asked for.
-    NonFinite,
+    /// Logits were NaN or infinite where an order or a probability was asked for.
+    NonFinite(NonFinite),
+}
+
+/// The logits of a row that are no numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NonFinite {
+    /// How many, of `len`.
+    pub count: usize,
+    pub len: usize,
+    /// The id of the first, and its bits (equality of NaN is that of bits).
+    pub first_id: usize,
+    pub first_bits: u32,
+}
+
+impl NonFinite {
+    /// Counts them in a row of logits.
+    pub fn of(logits: &[f32]) -> NonFinite {
+        let first_id = logits.iter().position(|z| !z.is_finite()).unwrap_or_default();
+        NonFinite {
+            count: logits.iter().filter(|z| !z.is_finite()).count(),
+            len: logits.len(),
+            first_id,
+            first_bits: logits.get(first_id).map_or(0, |z| z.to_bits()),
+        }
+    }
+}
+
+impl fmt::Display for NonFinite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let NonFinite { count, len, first_id, first_bits } = *self;
+        let first = f32::from_bits(first_bits);
+        write!(f, "{count} of {len} logits are not finite, the first is {first} at id {first_id}")
+    }
 }
 
 /// State of one sequence on a device.

@@ -93,7 +93,7 @@ pub(super) fn run(args: Args, console: &Console) -> Result<Exit, Failure> {
             console.note("interrupted: nothing was measured to the end");
             return Ok(Exit::Interrupted);
         }
-        Err(error @ (EvalError::Engine(_) | EvalError::Logits { .. })) => {
+        Err(error @ EvalError::Engine(_)) => {
             return Err(Failure::new(Exit::Internal, error));
         }
         Err(error) => return Err(Failure::usage(error)),

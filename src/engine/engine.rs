@@ -207,12 +207,16 @@ impl Engine {
                 let mut rows = rows.into_iter();
                 for ((i, span), valid) in admitted.into_iter().zip(&step.spans).zip(valid) {
                     let rows: Vec<RowOutput> = rows.by_ref().take(span.rows.len()).collect();
-                    let bad = rows.iter().position(|r| *r == RowOutput::NonFinite);
+                    let mut found = rows.iter().enumerate();
+                    let bad = found.find_map(|(row, output)| match output {
+                        RowOutput::NonFinite(logits) => Some((row, *logits)),
+                        _ => None,
+                    });
                     results[i] = match bad {
                         None => Ok(Output { rows }),
-                        Some(row) => {
+                        Some((row, logits)) => {
                             *valid = false;
-                            Err(SequenceError::NonFinite { position: span.position + row })
+                            Err(SequenceError::NonFinite { position: span.position + row, logits })
                         }
                     };
                 }

@@ -1,6 +1,6 @@
 //! Why a model or a request was refused.
 
-use crate::backend::PolicyError;
+use crate::backend::{NonFinite, PolicyError};
 use crate::placement::PlacementError;
 
 /// An engine could not be created.
@@ -42,8 +42,8 @@ pub enum SequenceError {
     Checkpoint { reason: String },
     #[error("memory limit of {limit_bytes} bytes reached: {needed_bytes} more are needed")]
     OutOfMemory { needed_bytes: u64, limit_bytes: u64 },
-    #[error("the logits of position {position} are not finite; reset the sequence")]
-    NonFinite { position: usize },
+    #[error("at position {position} {logits}; reset the sequence")]
+    NonFinite { position: usize, logits: NonFinite },
     #[error("the device failed in region `{region}`: {message}")]
     DeviceFault { region: String, message: String },
 }

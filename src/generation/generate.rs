@@ -1,7 +1,7 @@
 //! The generation loop.
 
 use super::{Choice, Model, Sampler, Sampling, Session, StepEntry};
-use crate::backend::cpu::LogitsError;
+use crate::backend::{NonFinite, cpu::LogitsError};
 use crate::engine::{RowOutput, RowWant, SequenceError};
 use crate::units::mutant;
 use std::ops::ControlFlow;
@@ -95,6 +95,11 @@ pub enum GenerateError {
     ContextTooSmall { prompt_tokens: usize, budget_tokens: usize, context_tokens: usize },
     #[error("the engine failed after {produced_tokens} generated tokens: {source}")]
     Engine { produced_tokens: usize, source: SequenceError },
+    #[error(
+        "no token can be chosen after {produced_tokens} generated tokens, at position {position}: \
+         {logits}; the checkpoint holds a weight that is NaN, infinite or too large"
+    )]
+    NonFinite { produced_tokens: usize, position: usize, logits: NonFinite },
     #[error("no token can be chosen after {produced_tokens} generated tokens: {source}")]
     Logits { produced_tokens: usize, source: LogitsError },
     #[error("the engine answered with something else than the {wanted} it was asked for")]
@@ -133,10 +138,7 @@ pub fn generate(
     struct One<'r>(&'r mut dyn FnMut(&Choice) -> ControlFlow<()>);
     impl Receiver for One<'_> {
         fn token(&mut self, _: usize, choice: &Choice) -> ControlFlow<Stop> {
-            match (self.0)(choice) {
-                ControlFlow::Continue(()) => ControlFlow::Continue(()),
-                ControlFlow::Break(()) => ControlFlow::Break(Stop::Cancelled),
-            }
+            (self.0)(choice).map_break(|()| Stop::Cancelled)
         }
     }
     generate_all(model, std::slice::from_ref(request), &mut One(receive)).swap_remove(0)
@@ -293,8 +295,13 @@ impl<'m, 'r> Running<'m, 'r> {
         receiver: &mut dyn Receiver,
     ) -> ControlFlow<Result<Generated, GenerateError>> {
         let produced_tokens = self.generated.tokens.len();
+        let no_numbers =
+            |position, logits| Err(GenerateError::NonFinite { produced_tokens, position, logits });
         let row = match row {
             Ok(row) => row,
+            Err(SequenceError::NonFinite { position, logits }) => {
+                return ControlFlow::Break(no_numbers(position, logits));
+            }
             Err(source) => {
                 return ControlFlow::Break(Err(GenerateError::Engine { produced_tokens, source }));
             }
@@ -306,6 +313,9 @@ impl<'m, 'r> Running<'m, 'r> {
         }
         let choice = match self.chooser.choose(row, produced_tokens) {
             Ok(choice) => choice,
+            Err(GenerateError::Logits { source: LogitsError::NotFinite(logits), .. }) => {
+                return ControlFlow::Break(no_numbers(prompt_tokens + produced_tokens - 1, logits));
+            }
             Err(error) => return ControlFlow::Break(Err(error)),
         };
         self.generated.words_drawn = self.chooser.sampler.words_drawn();

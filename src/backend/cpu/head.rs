@@ -7,7 +7,7 @@ use super::log_softmax;
 use super::model::{CpuModel, capture};
 use super::phase::Phases;
 use super::sampler::sample;
-use crate::backend::{OpKind, RowOutput, RowWant, Taps};
+use crate::backend::{NonFinite, OpKind, RowOutput, RowWant, Taps};
 use crate::units::mutant;
 
 /// Rows whose logits exist at the same time.
@@ -76,20 +76,21 @@ impl Head<'_> {
     fn output(&self, want: &RowWant, row: usize, head: &Buffers) -> RowOutput {
         let plan = &self.model.plan;
         let line = |buf| &head.get(buf)[row * head.width(buf)..][..head.width(buf)];
+        let non_finite = || RowOutput::NonFinite(NonFinite::of(line(plan.logits)));
         match want {
             RowWant::Nothing => RowOutput::Nothing,
             RowWant::Hidden => RowOutput::Hidden(line(plan.final_hidden).to_vec()),
             RowWant::Logits => RowOutput::Logits(line(plan.logits).to_vec()),
-            _ if !all_finite(line(plan.logits)) => RowOutput::NonFinite,
+            _ if !all_finite(line(plan.logits)) => non_finite(),
             RowWant::Greedy => RowOutput::Greedy(top(line(plan.logits), 1)[0].0),
             RowWant::Top(n) => RowOutput::Top(top(line(plan.logits), *n)),
             RowWant::Sampled(draw) => {
                 let row = line(plan.logits);
                 sample(&row[..draw.choosable_ids.min(row.len())], draw.temperature, || draw.unit)
-                    .map_or(RowOutput::NonFinite, RowOutput::Sampled)
+                    .map_or_else(|_| non_finite(), RowOutput::Sampled)
             }
             RowWant::LogProbOf(ids) => log_softmax(line(plan.logits), ids)
-                .map_or(RowOutput::NonFinite, RowOutput::LogProbs),
+                .map_or_else(|_| non_finite(), RowOutput::LogProbs),
         }
     }
 }

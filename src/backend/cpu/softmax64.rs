@@ -1,5 +1,6 @@
 //! The FP64 softmax over a row of FP32 logits that log-probabilities and sampling share.
 
+use crate::backend::NonFinite;
 use crate::tensor::{exp64, ln64};
 use crate::units::mutant;
 
@@ -13,8 +14,8 @@ pub enum LogitsError {
     Empty,
     #[error("the row has {found} logits, the vocabulary {expected} ids")]
     WrongLength { expected: usize, found: usize },
-    #[error("{count} of {len} logits are not finite, the first is {value} at id {id}")]
-    NotFinite { id: usize, value: f32, count: usize, len: usize },
+    #[error("{0}")]
+    NotFinite(NonFinite),
     #[error("id {id} is outside the row of {len} logits")]
     IdOutOfRange { id: u32, len: usize },
 }
@@ -30,14 +31,9 @@ pub fn check_logits(logits: &[f32], expected: usize) -> Result<(), LogitsError> 
     if logits.len() != expected {
         return Err(LogitsError::WrongLength { expected, found: logits.len() });
     }
-    match logits.iter().position(|z| !z.is_finite()) {
-        None => Ok(()),
-        Some(id) => Err(LogitsError::NotFinite {
-            id,
-            value: logits[id],
-            count: logits.iter().filter(|z| !z.is_finite()).count(),
-            len: logits.len(),
-        }),
+    match logits.iter().all(|z| z.is_finite()) {
+        true => Ok(()),
+        false => Err(LogitsError::NotFinite(NonFinite::of(logits))),
     }
 }
 
@@ -178,7 +174,7 @@ mod tests {
             assert_eq!(error, expected);
         }
         let all = Softmax64::new(&[f32::NEG_INFINITY; 5], 1.0).unwrap_err();
-        assert!(matches!(all, LogitsError::NotFinite { id: 0, count: 5, .. }));
+        assert!(matches!(all, LogitsError::NotFinite(NonFinite { first_id: 0, count: 5, .. })));
     }
 
     #[test]

@@ -80,7 +80,10 @@ impl Receiver for Streams<'_> {
 
 pub(super) fn exit_of(error: &GenerateError) -> Exit {
     match error {
-        GenerateError::EmptyPrompt | GenerateError::ContextTooSmall { .. } => Exit::Usage,
+        // The last is a mistake in the checkpoint's files.
+        GenerateError::EmptyPrompt
+        | GenerateError::ContextTooSmall { .. }
+        | GenerateError::NonFinite { .. } => Exit::Usage,
         GenerateError::Engine { source, .. } => match source {
             SequenceError::TokenOutOfRange { .. } | SequenceError::ContextFull { .. } => {
                 Exit::Usage

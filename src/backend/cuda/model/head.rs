@@ -9,7 +9,7 @@ use super::sampling::Draws;
 use crate::backend::cpu::{log_softmax, top};
 use crate::backend::cuda::launch::Argument;
 use crate::backend::cuda::{CudaError, Device};
-use crate::backend::{Buf, OpKind, Plan, RowOutput, RowWant};
+use crate::backend::{Buf, NonFinite, OpKind, Plan, RowOutput, RowWant};
 
 /// Memory of the head's rows.
 #[derive(Debug)]
@@ -95,22 +95,25 @@ impl HeadBuffers {
         let best = self.best_host.as_slice();
         let mut outputs = Vec::with_capacity(wants.len());
         for (row, want) in wants.iter().enumerate() {
+            let logits = || {
+                let width = plan.buffers[plan.logits.0].width;
+                self.logits.read::<f32>(device, row * width * 4, width)
+            };
             outputs.push(match want {
                 RowWant::Nothing => RowOutput::Nothing,
                 RowWant::Greedy => match best[row] {
-                    u64::MAX => RowOutput::NonFinite,
+                    u64::MAX => RowOutput::NonFinite(NonFinite::of(&logits()?)),
                     key => RowOutput::Greedy(!(key as u32)),
                 },
-                RowWant::Sampled(_) => draws.map_or(RowOutput::NonFinite, |d| d.output(row)),
+                RowWant::Sampled(_) => match draws.and_then(|d| d.drawn(row)) {
+                    Some(id) => RowOutput::Sampled(id),
+                    None => RowOutput::NonFinite(NonFinite::of(&logits()?)),
+                },
                 RowWant::Hidden => {
                     let width = plan.buffers[plan.final_hidden.0].width;
                     RowOutput::Hidden(elements(device, &self.hidden, row, width, round)?)
                 }
-                want => {
-                    let width = plan.buffers[plan.logits.0].width;
-                    let logits = self.logits.read::<f32>(device, row * width * 4, width)?;
-                    from_logits(want, logits)
-                }
+                want => from_logits(want, logits()?),
             });
         }
         Ok(outputs)
@@ -134,10 +137,11 @@ fn elements(
 fn from_logits(want: &RowWant, logits: Vec<f32>) -> RowOutput {
     match want {
         RowWant::Logits => RowOutput::Logits(logits),
-        _ if logits.iter().any(|x| !x.is_finite()) => RowOutput::NonFinite,
+        _ if logits.iter().any(|x| !x.is_finite()) => RowOutput::NonFinite(NonFinite::of(&logits)),
         RowWant::Top(n) => RowOutput::Top(top(&logits, *n)),
         RowWant::LogProbOf(ids) => {
-            log_softmax(&logits, ids).map_or(RowOutput::NonFinite, RowOutput::LogProbs)
+            let non_finite = |_| RowOutput::NonFinite(NonFinite::of(&logits));
+            log_softmax(&logits, ids).map_or_else(non_finite, RowOutput::LogProbs)
         }
         RowWant::Greedy => RowOutput::Greedy(top(&logits, 1)[0].0),
         RowWant::Nothing | RowWant::Hidden | RowWant::Sampled(_) => RowOutput::Nothing,

@@ -7,7 +7,7 @@ use super::memory::{Memory, Pinned};
 use super::record::HEAD_ROWS;
 use crate::backend::cuda::launch::{Argument, Launch};
 use crate::backend::cuda::{CudaError, Device};
-use crate::backend::{Region, RowOutput, RowWant};
+use crate::backend::{Region, RowWant};
 
 /// Ids of one block of the contract's sums.
 const BLOCK_IDS: usize = 256;
@@ -38,12 +38,10 @@ impl Draws {
         })
     }
 
-    /// What row `row` drew, once the device is done.
-    pub(super) fn output(&self, row: usize) -> RowOutput {
-        match self.of_row.get(row).copied().flatten().map(|i| self.ids.as_slice()[i]) {
-            Some(u32::MAX) | None => RowOutput::NonFinite,
-            Some(id) => RowOutput::Sampled(id),
-        }
+    /// What row `row` drew, once the device is done; `None` if its logits are not finite.
+    pub(super) fn drawn(&self, row: usize) -> Option<u32> {
+        let drawn = self.of_row.get(row).copied().flatten().map(|i| self.ids.as_slice()[i]);
+        drawn.filter(|id| *id != u32::MAX)
     }
 }
 
