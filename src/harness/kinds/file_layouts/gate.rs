@@ -9,7 +9,7 @@ use crate::harness::kind::{
 };
 use crate::harness::spec::NonEmpty;
 use crate::units::{Digest, Hasher};
-use crate::weights::{LoadOptions, Model};
+use crate::weights::{LoadOptions, Model, full_content_digest};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -26,6 +26,9 @@ pub(in crate::harness::kinds) struct FileLayouts {
     /// Length of the prompt; its ids are drawn from the whole vocabulary by `seed`.
     prompt_tokens: usize,
     seed: u64,
+    /// SHA-256 of every byte of the weights, role by role (`docs/identities.md`), from whichever files
+    /// they come.
+    content: String,
     /// The other layouts.
     layouts: NonEmpty<Layout>,
 }
@@ -40,6 +43,7 @@ impl KindSpec for FileLayouts {
 struct Found {
     semantic: Digest,
     storage: Digest,
+    content: Digest,
     bits: Digest,
 }
 
@@ -47,6 +51,9 @@ impl GateKind for FileLayouts {
     fn cases(&self, _scope: &PlanScope) -> Result<Vec<Case>, Fault> {
         if self.prompt_tokens == 0 {
             return Err(Fault::at("prompt_tokens", "a prompt needs at least one token"));
+        }
+        if Digest::parse(&self.content).is_none() {
+            return Err(Fault::at("content", "expected a SHA-256 in 64 hexadecimal digits"));
         }
         let mut names = BTreeSet::new();
         if let Some(twice) = self.layouts.iter().find(|l| !names.insert(&l.case)) {
@@ -85,6 +92,10 @@ impl FileLayouts {
             ))
         } else if other.bits != own.bits {
             Outcome::fail("expected the bits of the model's own files, found others")
+        } else if let Some(found) =
+            [&own, &other].into_iter().map(|f| f.content).find(|c| c.to_string() != self.content)
+        {
+            Outcome::fail(format!("expected the content {}, found {found}", self.content))
         } else {
             Outcome::pass("the same model, the same bits")
         };
@@ -99,6 +110,7 @@ impl FileLayouts {
         let weights = model.load(&LoadOptions::default()).map_err(|e| e.to_string())?;
         let (semantic, storage) =
             (model.descriptor.semantic().digest(), model.descriptor.storage().digest());
+        let content = full_content_digest(&weights);
         let options = EngineOptions {
             threads: Some(context.threads),
             chunk_tokens: self.prompt_tokens,
@@ -121,7 +133,7 @@ impl FileLayouts {
         for part in sequence.live().map_err(|e| e.to_string())? {
             part.values.iter().for_each(|x| hasher.update(&x.to_bits().to_le_bytes()));
         }
-        Ok(Found { semantic, storage, bits: hasher.finish() })
+        Ok(Found { semantic, storage, content, bits: hasher.finish() })
     }
 }
 
@@ -129,10 +141,13 @@ impl FileLayouts {
 mod tests {
     use crate::harness::testing::problems;
 
-    const SHIPPED: [&str; 2] = [
+    const SHIPPED: [&str; 3] = [
         include_str!("../../../../gates/file-layouts-qwen3.yaml"),
         include_str!("../../../../gates/file-layouts-qwen3-5.yaml"),
+        include_str!("../../../../gates/file-layouts-deepseek-v2.yaml"),
     ];
+
+    const CONTENT: &str = "172a4b8a4ee35f41740abf87cc9f5ffc01a56858b9575aad24fbd68157474cfe";
 
     #[test]
     fn the_shipped_gates_hold() {
@@ -144,7 +159,8 @@ mod tests {
     fn gate(layout: &str) -> String {
         format!(
             "gate: test\nclaim: A test.\ntrack: contract\nkind: file_layouts\npolicy: [f32]\n\
-             model: ../tests/fixtures/qwen3\nprompt_tokens: 5\nseed: 1\nlayouts:\n  - {layout}\n"
+             model: ../tests/fixtures/qwen3\nprompt_tokens: 5\nseed: 1\ncontent: {CONTENT}\n\
+             layouts:\n  - {layout}\n"
         )
     }
 
@@ -165,6 +181,13 @@ mod tests {
             let found = problems(&gate(&format!("case: other\n    change: [{{ {change} }}]")));
             assert!(found.len() == 1 && found[0].starts_with(message), "{found:?}");
         }
+        // Another order of the weights, or another rule, gives another digest.
+        let (first, rest) = CONTENT.split_at(1);
+        let other = gate("case: other\n    rewrite: { shard_bytes: 1 }")
+            .replace(CONTENT, &format!("{}{rest}", if first == "0" { "1" } else { "0" }));
+        let found = problems(&other);
+        let message = format!(", found {CONTENT}");
+        assert!(found.len() == 1 && found[0].ends_with(&message), "{found:?}");
         let fuse = "case: other\n    fuse: { roles: [mlp_gate, mlp_down], tensor: 'model.layers.{layer}.x.weight' }";
         let found = problems(&gate(fuse));
         assert!(found[0].starts_with("other: expected the model to load"), "{found:?}");

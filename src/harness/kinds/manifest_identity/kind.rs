@@ -2,7 +2,7 @@
 
 use super::base::Base;
 use super::change::Change;
-use crate::engine::manifest::BlockName;
+use crate::engine::manifest::{BlockName, FieldDifference, Manifest, compare};
 use crate::harness::kind::{
     Case, Cell, DeviceUse, Fault, GateKind, KindSpec, Outcome, PlanScope, PolicyUse, RunContext,
 };
@@ -72,7 +72,10 @@ impl ManifestIdentity {
         let mut expected = expected.clone();
         expected.sort();
         let outcome = if moved == expected {
-            Outcome::pass(format!("moves {}", listed(&moved)))
+            match compared(&before, &after, &moved) {
+                Ok(()) => Outcome::pass(format!("moves {}", listed(&moved))),
+                Err(message) => Outcome::fail(message),
+            }
         } else {
             Outcome::fail(format!(
                 "expected to move {}, moved {}",
@@ -85,6 +88,35 @@ impl ManifestIdentity {
             outcome.with(block.as_str(), ids)
         }))
     }
+}
+
+/// Whether a comparison shows the blocks that moved, and says the same from either side.
+fn compared(before: &Manifest, after: &Manifest, moved: &[BlockName]) -> Result<(), String> {
+    let (there, back) = (compare(before, after), compare(after, before));
+    for (there, back) in there.blocks.iter().zip(&back.blocks) {
+        let name = there.name.as_str();
+        let turned: Vec<_> = back
+            .fields
+            .iter()
+            .map(|d| FieldDifference {
+                path: d.path.clone(),
+                left: d.right.clone(),
+                right: d.left.clone(),
+            })
+            .collect();
+        if there.fields != turned {
+            let (n, m) = (there.fields.len(), turned.len());
+            return Err(format!(
+                "`{name}` differs in {n} fields compared with what follows, in {m} the other way"
+            ));
+        }
+        // Most of what is known of a run is shown and not compared.
+        if there.name != BlockName::Run && there.equal() == moved.contains(&there.name) {
+            let shows = if there.equal() { "no field" } else { "a field" };
+            return Err(format!("of `{name}` the comparison shows {shows} that differs"));
+        }
+    }
+    Ok(())
 }
 
 fn model_name(path: &std::path::Path) -> String {

@@ -102,12 +102,21 @@ fn truncate_is_exact(stage: &Stage<'_>) -> Result<u64, String> {
 fn truncate_past_history(stage: &Stage<'_>) -> Result<u64, String> {
     let all = tokens(0, 0, 330);
     let mut sequence = stage.straight(&all)?;
+    let held_bytes = sequence.size_bytes();
     let mut compared = 0;
     for target in [400, 3] {
         match sequence.truncate(target) {
             Err(SequenceError::Truncate { target_tokens, .. }) if target_tokens == target => {}
             Ok(()) if target == 3 && stage.engine.plan().gdn_slots.is_empty() => {
-                // Attention alone has no such limit: exact all the way.
+                // Attention alone has no such limit: exact all the way, and the pages behind are
+                // given back.
+                let left_bytes = sequence.size_bytes();
+                if left_bytes >= held_bytes {
+                    return Err(format!(
+                        "3 tokens of 330 are charged {left_bytes} bytes, 330 were charged \
+                         {held_bytes}"
+                    ));
+                }
                 let mut straight = stage.straight(&all[..3])?;
                 return Ok(compared + stage.same("to 3", &mut sequence, &mut straight)?);
             }
