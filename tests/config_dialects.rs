@@ -273,3 +273,95 @@ fn rope_scalings_of_any_half_split_family() {
     let stated = with(yarn, json!({ "truncate": false }));
     assert!(scaling("qwen3-30b-a3b", stated).unwrap_err().contains("`rope_scaling.truncate`"));
 }
+
+/// What a config says of rope and of its element type, in every accepted spelling.
+fn spellings(base: &Value) -> Vec<(&'static str, Value)> {
+    let object = |value: &Value| value.as_object().cloned().unwrap_or_default();
+    let parameters = object(&base["rope_parameters"]);
+    let theta = base.get("rope_theta").or(parameters.get("rope_theta")).unwrap().clone();
+    let mut scaling = object(&base["rope_scaling"]);
+    if scaling.is_empty() {
+        scaling = parameters;
+    }
+    scaling.remove("rope_theta");
+    let kind = scaling.remove("rope_type").or(scaling.remove("type"));
+    let kind = kind.unwrap_or("default".into());
+    let typed = |key: &str| {
+        let mut typed = scaling.clone();
+        typed.insert(key.into(), kind.clone());
+        Value::Object(typed)
+    };
+    let new = with(typed("rope_type"), json!({ "rope_theta": theta }));
+    let outer = |rope: Value| {
+        let bare = json!({ "rope_theta": null, "rope_scaling": null, "rope_parameters": null });
+        with(with(base.clone(), bare), rope)
+    };
+    let dtypes = |torch: Value, plain: Value| {
+        with(base.clone(), json!({ "torch_dtype": torch, "dtype": plain }))
+    };
+    let mut nulls = outer(json!({ "rope_parameters": new }));
+    for key in ["rope_scaling", "rope_theta", "quantization_config", "frobnication"] {
+        nulls[key] = Value::Null;
+    }
+    let mut all = vec![
+        (
+            "theta outside",
+            outer(json!({ "rope_theta": theta, "rope_scaling": typed("rope_type") })),
+        ),
+        (
+            "the old name of the type",
+            outer(json!({ "rope_theta": theta, "rope_scaling": typed("type") })),
+        ),
+        ("rope_parameters", outer(json!({ "rope_parameters": new }))),
+        ("theta in both places", outer(json!({ "rope_theta": theta, "rope_parameters": new }))),
+        (
+            "both dialects",
+            outer(json!({
+                "rope_theta": theta, "rope_scaling": typed("rope_type"), "rope_parameters": new,
+            })),
+        ),
+        ("torch_dtype", dtypes("bfloat16".into(), Value::Null)),
+        ("dtype", dtypes(Value::Null, "bfloat16".into())),
+        ("both dtypes", dtypes("bfloat16".into(), "bfloat16".into())),
+        ("explicit nulls", nulls),
+        ("a private note", with(base.clone(), json!({ "_note": { "a": [1] } }))),
+    ];
+    if base["eos_token_id"].is_u64() {
+        let list = json!({ "eos_token_id": [base["eos_token_id"]] });
+        all.push(("end token as a list", with(base.clone(), list)));
+    }
+    if kind == "default" {
+        all.push(("no scaling", outer(json!({ "rope_theta": theta }))));
+    }
+    all
+}
+
+#[test]
+fn every_family_has_both_dialects() {
+    let published = ["llama32-1b", "mixtral-8x7b", "deepseek-v2-lite", "qwen3-4b", "qwen3-30b-a3b"];
+    let published = published.iter().chain(&["qwen3-next-80b-a3b", "smollm2-135m"]);
+    let mut configs: Vec<(String, Value)> =
+        published.map(|name| ((*name).to_owned(), config(name))).collect();
+    for fixture in ["mistral", "qwen2", "mixtral", "qwen3_moe", "qwen3_next", "deepseek_v2"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(fixture);
+        let bytes = std::fs::read(path.join("config.json")).unwrap();
+        configs.push((fixture.to_owned(), serde_json::from_slice(&bytes).unwrap()));
+    }
+    for (name, base) in &configs {
+        let expected = derive(base).unwrap_or_else(|e| panic!("{name}: {e}"));
+        for (what, spelling) in spellings(base) {
+            let found = derive(&spelling).unwrap_or_else(|e| panic!("{name}, {what}: {e}"));
+            assert_eq!(found, expected, "{name}, {what}");
+        }
+        // Two spellings that contradict each other are refused, by the key.
+        let both =
+            spellings(base).into_iter().find(|(what, _)| *what == "both dialects").unwrap().1;
+        let mut thetas = both.clone();
+        thetas["rope_theta"] = json!(12345.0);
+        let refused = derive(&thetas).unwrap_err();
+        assert!(refused.contains("rope_theta") && refused.contains("12345"), "{name}: {refused}");
+        let dtypes = json!({ "torch_dtype": "bfloat16", "dtype": "float32" });
+        let refused = derive(&with(base.clone(), dtypes)).unwrap_err();
+        assert!(refused.contains("dtype"), "{name}: {refused}");
+    }
+}

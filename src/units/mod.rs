@@ -11,6 +11,7 @@ mod json;
 mod machine;
 mod mutant;
 mod splitmix64;
+mod whole_file;
 
 pub use build::{BUILD, Build, UNAVAILABLE, build_digest};
 pub use canonical::Canonical;
@@ -24,3 +25,4 @@ pub use machine::{Cpu, Machine, Memory, System, peak_resident_bytes, throttle_ev
 pub(crate) use mutant::mutant;
 pub use mutant::{HAS_MUTANTS, MUTANT_VARIABLE, MUTANTS, Mutant, mutant_active, mutant_index};
 pub use splitmix64::{SplitMix64, unit_from_word};
+pub use whole_file::write_whole;

@@ -56,10 +56,11 @@ fn hunt(target: &Target, least: usize) {
     // Nobody is left to tell when stderr is closed.
     _ = writeln!(
         std::io::stderr(),
-        "{}: {} inputs, {} signatures in {seconds} s of processor time",
+        "{}: {} inputs, {} signatures, {} findings in {seconds} s of processor time",
         target.name,
         report.inputs,
-        report.signatures.len()
+        report.signatures.len(),
+        report.broken.len()
     );
     report.assert_clean(target, least);
 }

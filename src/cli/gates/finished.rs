@@ -4,7 +4,7 @@ use super::table::{Table, count, wrap};
 use crate::cli::{Console, Failure, OrExit, Tone};
 use crate::harness::Verdict;
 use crate::harness::records::{Counts, RunSummary, TrialRecord, junit, markdown};
-use crate::units::Exit;
+use crate::units::{Exit, write_whole};
 use std::path::Path;
 
 /// Writes the files for other programs.
@@ -18,7 +18,7 @@ pub(in crate::cli) fn files(
     trials: &[TrialRecord],
 ) -> Result<(), Failure> {
     let write = |path: &Path, text: String| {
-        std::fs::write(path, text)
+        write_whole(path, text)
             .or_exit_with(Exit::Io, || format!("cannot write {}", path.display()))
     };
     if let Some(path) = junit_file {

@@ -16,7 +16,7 @@ use crate::generation::chat::end_of_turn;
 use crate::generation::{
     GenerateError, Generated, Request, Sampling, Seed, Stop, TextTokenizer, generate_all,
 };
-use crate::units::{Exit, peak_resident_bytes};
+use crate::units::{Exit, peak_resident_bytes, write_whole};
 use crate::weights::{Model, WeightSet};
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -238,7 +238,7 @@ fn write_manifest(
         .collect();
     let manifest = execution.manifest().to_json();
     let json = serde_json::to_string_pretty(&manifest).or_exit(Exit::Internal)?;
-    std::fs::write(path, json + "\n")
+    write_whole(path, json + "\n")
         .or_exit_with(Exit::Io, || format!("cannot write {}", path.display()))
 }
 

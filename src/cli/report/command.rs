@@ -3,7 +3,7 @@
 use super::{compare, merge};
 use crate::cli::{Console, Failure, OrExit};
 use crate::harness::report::{check_reports, junit_of, markdown_of, render_report, write_report};
-use crate::units::Exit;
+use crate::units::{Exit, write_whole};
 use clap::Subcommand;
 use std::path::PathBuf;
 
@@ -74,7 +74,7 @@ pub(in crate::cli) fn run(args: Args, console: &Console) -> Result<Exit, Failure
             }
             for (file, text) in [(junit, junit_of(&run)), (markdown, markdown_of(&run))] {
                 let Some(file) = file else { continue };
-                std::fs::write(&file, text.or_exit(Exit::Io)?)
+                write_whole(&file, text.or_exit(Exit::Io)?)
                     .or_exit_with(Exit::Io, || format!("cannot write {}", file.display()))?;
             }
             Ok(Exit::Success)

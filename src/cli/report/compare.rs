@@ -7,7 +7,7 @@ use crate::harness::report::{
     Change, DecisionComparison, Found, GateComparison, ReportError, RunComparison, compare_runs,
     render_comparison,
 };
-use crate::units::Exit;
+use crate::units::{Exit, write_whole};
 use clap::ValueEnum;
 use std::path::PathBuf;
 
@@ -79,7 +79,7 @@ pub(super) fn run(args: &Args, console: &Console) -> Result<Exit, Failure> {
         console.product(&text(&comparison, console))?;
     }
     if let Some(path) = &args.out {
-        std::fs::write(path, render_comparison(&comparison))
+        write_whole(path, render_comparison(&comparison))
             .or_exit_with(Exit::Io, || format!("cannot write {}", path.display()))?;
         console.note(&format!("report: {}", path.display()));
     }

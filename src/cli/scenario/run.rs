@@ -7,8 +7,8 @@ use crate::backend::DeviceKind;
 use crate::backend::cuda::devices as cuda_devices;
 use crate::harness::report::write_report;
 use crate::harness::scenario::{
-    ArmKind, CampaignWatch, Decision, GateEvidence, GateState, ModelSource, RunEnd, RunError,
-    RunRequest, ScenarioFile, ScenarioRun, StoredRun, Watch, WorkerCommand,
+    ArmKind, BuildError, CampaignWatch, Decision, GateEvidence, GateState, ModelSource, RunEnd,
+    RunError, RunRequest, ScenarioFile, ScenarioRun, StoredRun, Watch, WorkerCommand,
     established as known_rates, folder_digest, gate_state, load_scenario_run, model_source,
     read_recorded, resolve_build, run_scenario,
 };
@@ -177,7 +177,10 @@ pub(super) fn request<'a>(
     for (name, arm) in file.arms() {
         if let Some(build) = &arm.build {
             let tell = |words: &str| console.note(words);
-            let build = resolve_build(name, build, &file.path, &root, &tell).or_exit(Exit::Fail)?;
+            let build = resolve_build(name, build, &file.path, &root, &tell).map_err(|e| {
+                let unknown = matches!(e, BuildError::Unknown { .. });
+                Failure::new(if unknown { Exit::Usage } else { Exit::Fail }, e)
+            })?;
             if !known {
                 console.note(&format!("arm {name}: running the gates with its build"));
                 gates.extend(build.establish(name, &file.spec.gates).or_exit(Exit::Fail)?);

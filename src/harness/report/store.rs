@@ -121,7 +121,7 @@ fn content<T: serde::de::DeserializeOwned>(path: &Path, text: &str) -> Result<T,
 }
 
 fn write(path: PathBuf, text: &str) -> Result<PathBuf, ReportError> {
-    match std::fs::write(&path, text) {
+    match crate::units::write_whole(&path, text) {
         Ok(()) => Ok(path),
         Err(source) => Err(ReportError::Write { path, source }),
     }

@@ -15,8 +15,6 @@ use crate::weights::shards::INDEX;
 use crate::weights::{CheckpointError, LoadOptions, Model, Progress, WeightsSource};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 const PROGRESS: &str = "progress.json";
@@ -231,14 +229,7 @@ fn resume(work: &Path, plan: &str) -> Result<Journal, ConvertError> {
 
 /// Writes a small file under its final name, whole or not at all.
 fn write_whole(path: &Path, content: &[u8]) -> Result<(), ConvertError> {
-    let temporary = path.with_extension("part");
-    let write = || {
-        let mut file = File::create(&temporary)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        std::fs::rename(&temporary, path)
-    };
-    write().map_err(io(path))
+    crate::units::write_whole(path, content).map_err(io(path))
 }
 
 fn index(plan: &Plan) -> String {

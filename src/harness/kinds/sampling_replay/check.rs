@@ -78,7 +78,7 @@ impl Check {
                     }
                     Err(refusal) => refusal.to_string(),
                 };
-                contains("the refusal", &refusal, error)?;
+                says("the refusal", &refusal, error)?;
                 equal("random words drawn", &0, &sampler.words_drawn())?;
                 Ok(refusal)
             }
@@ -90,7 +90,7 @@ impl Check {
                 };
                 match result {
                     Ok(value) => Err(format!("expected a refusal, found the value {value}")),
-                    Err(refusal) => contains("the refusal", &refusal, error).map(|()| refusal),
+                    Err(refusal) => says("the refusal", &refusal, error).map(|()| refusal),
                 }
             }
             Check::AcceptText { temperature, seed } => {
@@ -214,11 +214,11 @@ fn equal<T: PartialEq + std::fmt::Debug>(
     }
 }
 
-/// `found` says what it should.
-pub(super) fn contains(what: &str, found: &str, expected: &str) -> Result<(), String> {
-    if found.contains(expected) {
+/// `found` says what it should and nothing else; where lines break does not count.
+pub(super) fn says(what: &str, found: &str, expected: &str) -> Result<(), String> {
+    if found.split_whitespace().eq(expected.split_whitespace()) {
         Ok(())
     } else {
-        Err(format!("expected {what} to contain `{expected}`, found `{}`", found.trim_end()))
+        Err(format!("expected {what} to say `{expected}`, found `{}`", found.trim_end()))
     }
 }

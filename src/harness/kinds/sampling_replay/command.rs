@@ -1,6 +1,6 @@
 //! Runs this program with a command line that it should refuse.
 
-use super::check::contains;
+use super::check::says;
 use std::process::{Command, Stdio};
 
 /// Runs the program and compares exit code and stderr; stdout must stay empty.
@@ -41,11 +41,10 @@ pub(super) fn judge(
     if !stdout.is_empty() {
         return Err(format!("expected nothing on stdout, found `{}`", stdout.trim_end()));
     }
-    contains("stderr", found, stderr)?;
-    match lacks {
-        Some(absent) if found.contains(absent) => {
-            Err(format!("expected no word of `{absent}` on stderr, found `{}`", found.trim_end()))
-        }
-        _ => Ok(format!("refused with exit code {exit}")),
+    if let Some(absent) = lacks.filter(|absent| found.contains(absent)) {
+        let found = found.trim_end();
+        return Err(format!("expected no word of `{absent}` on stderr, found `{found}`"));
     }
+    says("stderr", found, stderr)?;
+    Ok(format!("refused with exit code {exit}"))
 }

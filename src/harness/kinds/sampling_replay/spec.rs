@@ -31,14 +31,14 @@ pub(super) enum Check {
         /// As text: `nan`, `inf`, `-inf` and numbers.
         logits: Vec<String>,
         vocab: usize,
-        /// Part of the message.
+        /// The message.
         error: String,
     },
     /// Text that is refused as a temperature or as a seed.
     RefuseText {
         temperature: Option<String>,
         seed: Option<String>,
-        /// Part of the message.
+        /// The message.
         error: String,
     },
     /// Text that is accepted exactly: the temperature's FP64 value or the seed.
@@ -48,7 +48,7 @@ pub(super) enum Check {
         args: Vec<String>,
         /// Exit code.
         exit: u8,
-        /// Part of stderr.
+        /// Stderr, whole; where its lines break does not count.
         stderr: String,
         /// What stderr must not mention, such as a file that must not have been opened.
         stderr_lacks: Option<String>,
@@ -87,7 +87,7 @@ impl Check {
                 Err("expected `temperature` or `seed`".into())
             }
             Check::Command { exit, stderr, .. } if stderr.is_empty() => {
-                Err(format!("exit code {exit} alone does not tell why; give part of stderr"))
+                Err(format!("exit code {exit} alone does not tell why; give stderr"))
             }
             Check::Command { exit, .. } if *exit == Exit::Success.code() => {
                 Err("this check is about refusals; expected another exit code than 0".into())

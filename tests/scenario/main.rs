@@ -1,5 +1,8 @@
 //! Scenarios end to end on a tiny checkpoint: fresh worker processes, records, resuming, reports.
 
+mod adapter;
+mod builds;
+
 use assay::backend::DeviceKind;
 use assay::harness::report::{check_reports, render_report, write_report};
 use assay::harness::scenario::{

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Every fuzz target for SECONDS of processor time each, as many at a time as there are processors. The
+# table goes to stdout, as Markdown; what broke a target lies in target/tmp/fuzz/TARGET/found-…
+#
+#     scripts/fuzz.sh [SECONDS [SEED]]        600 s and seed 1 unless given
+#
+# Exit code 1 if a target found something.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+seconds=${1:-600} seed=${2:-1}
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+cargo test --locked --test fuzz --no-run >&2
+begun=$SECONDS
+status=0
+ASSAY_FUZZ_CPU_SECONDS=$seconds ASSAY_FUZZ_SEED=$seed \
+    cargo test --locked --test fuzz -- hunt:: --ignored --nocapture --test-threads "$(nproc)" >"$log" 2>&1 ||
+    status=1
+[ "$status" = 0 ] || cat "$log" >&2
+
+dirty=$([ -z "$(git status --porcelain 2>/dev/null)" ] || echo ", modified")
+echo "Revision $(git rev-parse HEAD 2>/dev/null || echo unknown)$dirty; $(rustc --version);"
+echo "$(sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo 2>/dev/null | head -n 1), $(nproc) processors;"
+echo "\`scripts/fuzz.sh $seconds $seed\`, $((SECONDS - begun)) s."
+echo
+echo "| target | executions | different outcomes | CPU seconds | findings |"
+echo "|---|---:|---:|---:|---:|"
+# Lines of hunts, which other output may precede on the same line.
+grep -oE '[a-z][a-z-]*: [0-9]+ inputs, [0-9]+ signatures, [0-9]+ findings in [0-9]+ s' "$log" | LC_ALL=C sort |
+    sed -E 's/^([a-z-]+): ([0-9]+) inputs, ([0-9]+) signatures, ([0-9]+) findings in ([0-9]+) s/| \1 | \2 | \3 | \5 | \4 |/'
+exit "$status"
