@@ -1,6 +1,7 @@
 //! The gate: one trial per model.
 
 use super::change::{Seen, changes};
+use crate::backend::Policy;
 use crate::descriptor::Descriptor;
 use crate::engine::{Engine, EngineOptions};
 use crate::harness::kind::{
@@ -89,6 +90,7 @@ impl Echo {
 pub(super) fn engine(model: &Model, descriptor: Descriptor) -> Result<Engine, String> {
     let model = Model { descriptor, checkpoint: model.checkpoint.clone() };
     let weights = model.load(&LoadOptions::default()).map_err(|e| e.to_string())?;
-    Engine::new(Arc::new(model.descriptor), &weights, &EngineOptions::default())
-        .map_err(|e| e.to_string())
+    // One thread and the plainest kernels: nothing is computed.
+    let options = EngineOptions { threads: Some(1), ..EngineOptions::with_policy(Policy::F32) };
+    Engine::new(Arc::new(model.descriptor), &weights, &options).map_err(|e| e.to_string())
 }
