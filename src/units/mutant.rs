@@ -121,6 +121,7 @@ mutants! {
     "int4_nibbles_swapped" in "int4": "the lower K is read from the high nibble",
     "int4_scales_of_first_expert" in "moe_experts": "every packed expert has the scales of the first",
     "int4_experts_prefill_by_place" in "moe_experts": "rows of packed experts are prefill by their places, not by their own",
+    "int4_experts_unhashed" in "int4": "a verification does not hash the matrices of experts one by one",
     "int4_code_unchecked" in "int4": "a code of -8 in a file is not looked for",
     "sampler_block_offset" in "sampler": "the id counts from the start of its block",
     "sampler_temperature_inverted" in "sampler": "logits are multiplied by the temperature",

@@ -7,7 +7,7 @@ use crate::engine::manifest::BlockName;
 use crate::harness::kind::Outcome;
 use crate::harness::spec::Tolerance;
 use crate::tensor::Storage;
-use crate::weights::{Check, Prefill, Recipe, SIDECAR, WeightSet, verify};
+use crate::weights::{Check, Prefill, Recipe, SIDECAR, Sidecar, WeightSet, verify};
 use serde::Deserialize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -253,6 +253,9 @@ fn verified(s: Subject<'_>) -> Words<Outcome> {
         }
     }
     std::fs::write(&file, &pristine).map_err(words)?;
+    if let Some(problem) = other_expert(&out)? {
+        return Ok(Outcome::fail(problem));
+    }
     // The source with one value changed.
     let foreign = s.scratch.join("foreign");
     std::fs::create_dir(&foreign).map_err(words)?;
@@ -268,6 +271,26 @@ fn verified(s: Subject<'_>) -> Words<Outcome> {
         return Ok(Outcome::fail("another source goes unnoticed"));
     }
     Ok(Outcome::pass("holds; a changed code and another source are noticed"))
+}
+
+/// A manifest that gives the first expert the digest of the second, where experts are packed.
+fn other_expert(folder: &Path) -> Words<Option<String>> {
+    let path = folder.join(SIDECAR);
+    let pristine = std::fs::read(&path).map_err(words)?;
+    let mut sidecar = Sidecar::parse(&pristine).map_err(words)?;
+    let packed = sidecar.weights.iter_mut().filter_map(|weight| weight.packed.as_mut());
+    let Some([first, second, ..]) =
+        packed.map(|packed| packed.experts.as_mut_slice()).find(|experts| experts.len() > 1)
+    else {
+        return Ok(None);
+    };
+    first.codes.clone_from(&second.codes);
+    std::fs::write(&path, sidecar.text()).map_err(words)?;
+    let found = verify(folder, None, None).map_err(words)?;
+    std::fs::write(&path, &pristine).map_err(words)?;
+    let noticed = found.checks.iter().find(|c| c.name == "codes and scales");
+    Ok((noticed.and_then(|c| c.holds) != Some(false))
+        .then(|| "an expert with the digest of another goes unnoticed".to_owned()))
 }
 
 fn failed(checks: &[Check]) -> String {
