@@ -79,7 +79,7 @@ fn rows_without_a_choice_are_errors_that_say_how_far_it_got() {
     let error = generate(&model, &request(5, warm()), &mut keep_going).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "no token can be chosen after 1 generated tokens, at position 1: 8 of 8 logits are not \
+        "no token can be chosen after 1 generated tokens, at position 2: 8 of 8 logits are not \
          finite, the first is NaN at id 0; the checkpoint holds a weight that is NaN, infinite or \
          too large"
     );

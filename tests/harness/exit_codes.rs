@@ -150,8 +150,7 @@ fn a_read_only_folder_is_74_and_named() {
 }
 
 /// What `assay doctor` says of a machine without anything of CUDA.
-const NO_CUDA: &str = "\
-           no CUDA driver
+const NO_CUDA: &str = "           no CUDA driver
                            costs: gates that need CUDA are skipped and counted
                                   as such; everything runs on the CPU
                            remedy: install the NVIDIA driver (580 or newer for

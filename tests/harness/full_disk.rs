@@ -43,7 +43,7 @@ fn weights_and_captures_are_whole_or_absent() {
     for (out, arguments) in [
         ("c.safetensors", record),
         ("synthetic", vec!["model", "synth", "--descriptor", &descriptor, "--seed", "1"]),
-        ("packed", vec!["model", "quantize", "--model", &llama, "--roles", "ffn"]),
+        ("packed", vec!["model", "quantize", "--model", &llama, "--roles", "attention"]),
     ] {
         let (code, _, stderr) =
             limited(&project, 8, &[&arguments[..], &["--out", out, "-q"]].concat());

@@ -71,7 +71,24 @@ impl GateFile {
             overrides.insert(key.clone(), value);
         }
         let reading = Reading::default();
-        let kind = (registration.parse)(path, text, &reading, &overrides)?;
+        let kind =
+            (registration.parse)(path, text, &reading, &overrides).map_err(|diagnostic| {
+                let with = |only: Overrides| {
+                    (registration.parse)(path, text, &Reading::default(), &only).err()
+                };
+                let alone = |key: &String| with([(key.clone(), overrides[key].clone())].into());
+                // What was typed has no place in the file.
+                let typed =
+                    |key: &&String| alone(key).is_some_and(|e| e.message == diagnostic.message);
+                let blamed = diagnostic.position.is_none() && with(Overrides::new()).is_none();
+                match overrides.keys().filter(|_| blamed).find(typed) {
+                    Some(key) => {
+                        let message = format!("--set {key}={}: {}", set[key], diagnostic.message);
+                        Diagnostic { message, ..diagnostic }
+                    }
+                    None => diagnostic,
+                }
+            })?;
         let kind_keys = reading.kind_keys.get();
         overrides.retain(|key, _| kind_keys.contains(&key.as_str()));
         build(path, text, registration, kind, reading, overrides)

@@ -47,11 +47,7 @@ fn a_change_that_does_not_show_is_named() {
 #[test]
 fn changes_reach_the_engine() {
     for (descriptor, folder, keys) in [
-        (
-            "tiny-llama.json",
-            "llama",
-            &["rope_theta", "rope_scaling.factor", "window", "end_tokens"][..],
-        ),
+        ("tiny-llama.json", "llama", &["rope_theta", "rope_scaling.factor", "window"][..]),
         (
             "tiny-deepseek-v2.json",
             "deepseek_v2",
