@@ -37,6 +37,7 @@ fn usage_errors_are_64_and_name_the_nearest_spelling() {
         let (code, stdout, stderr) = project.run(arguments);
         assert!(code == 64 || code == 74, "{arguments:?}: {code} {stdout}{stderr}");
         assert_eq!(stdout, "", "{arguments:?}");
+        let stderr = stderr.replace(&project.path().display().to_string(), "PROJECT");
         found += &format!("assay {}: {code}\n{stderr}\n", arguments.join(" "));
     }
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/harness/mistakes.txt");

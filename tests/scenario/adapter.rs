@@ -85,7 +85,7 @@ fn every_way_in_which_the_transformers_adapter_ends_is_told() {
         let behaviour = format!("BEHAVIOUR={behaviour}");
         let start = ["env", &path, &behaviour, "python3"];
         let words = [&start[..], more].concat();
-        format!("  {name}: {{ command: {} }}\n", serde_json::to_string(&words).unwrap())
+        format!("  {name}: {{ threads: 1, command: {} }}\n", serde_json::to_string(&words).unwrap())
     };
     let run = [adapter.as_str(), "--model", llama.as_str()];
     let nowhere = [adapter.as_str(), "--model", "no/such/folder"];
