@@ -120,8 +120,7 @@ impl Attached {
         if described != experts {
             return refuse(format!("{described} experts are described, it has {experts}"));
         }
-        if experts > 0 {
-            let rows = shape.rows() / experts;
+        if let Some(rows) = shape.rows().checked_div(experts) {
             if rows * experts != shape.rows() {
                 return refuse(format!("{} rows of {experts} experts", shape.rows()));
             }
