@@ -105,8 +105,6 @@ impl Repository {
 
     /// `assay scenario run` with this revision as the candidate: code, stdout and stderr.
     fn run(&self, revision: &str, cargo: &Path) -> (Option<i32>, String) {
-        // Runs are named by the second in which they start.
-        std::thread::sleep(std::time::Duration::from_millis(1100));
         let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/llama");
         let text = SCENARIO
             .replace("FIXTURE", &fixture.display().to_string())

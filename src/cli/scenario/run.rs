@@ -28,7 +28,7 @@ Examples:
   assay scenario run cpu-decode --set model=./SmolLM2-135M-Instruct
   assay scenario run cpu-decode --set workload.prompt_tokens=64 \\
                                 --set 'measure.quads=[20]'
-  assay scenario run --resume results/20310509t140359z-cpu-decode.partial
+  assay scenario run --resume results/20310509t140359z-1f3a-cpu-decode.partial
 
 The gates that a scenario names must be green on this machine with this build: their latest \
 records under results/ count, and gates without one are run first. Leave the machine alone while \

@@ -5,7 +5,7 @@ use super::store::StoredRun;
 use super::{
     PeerRecord, Plan, SCENARIO_RECORD_VERSION, ScenarioFacts, ScenarioKind, ScenarioRecord,
 };
-use crate::harness::records::{BuildRecord, MachineRecord};
+use crate::harness::records::{BuildRecord, MachineRecord, run_id};
 use crate::units::utc_now;
 use std::collections::BTreeMap;
 
@@ -13,17 +13,12 @@ pub(super) fn record(request: &RunRequest<'_>) -> ScenarioRecord {
     let file = request.file;
     let spec = &file.spec;
     let started = utc_now();
-    let stamp: String = started
-        .chars()
-        .filter(char::is_ascii_alphanumeric)
-        .map(|c| c.to_ascii_lowercase())
-        .collect();
     ScenarioRecord {
         schema_version: SCENARIO_RECORD_VERSION,
         kind: ScenarioKind::ScenarioRun,
         run_id: match &request.part {
             Some(part) => part.run_id.clone(),
-            None => format!("{stamp}-{}", file.name()),
+            None => format!("{}-{}", run_id(&started), file.name()),
         },
         command: request.command.clone(),
         started,
