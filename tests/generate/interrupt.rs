@@ -33,6 +33,28 @@ fn wait_for(stderr: &mut impl BufRead, beginning: &str) {
     }
 }
 
+/// Waits until a command listens to interrupts, however busy the machine is.
+fn wait_until_listening(child: &Child) {
+    let status = format!("/proc/{}/status", child.id());
+    if !Path::new(&status).exists() {
+        std::thread::sleep(Duration::from_millis(2500));
+        return;
+    }
+    let listens = || {
+        let status = std::fs::read_to_string(&status).unwrap_or_default();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        // Signal 2 is the second bit.
+        caught.is_some_and(|set| u64::from_str_radix(set.trim(), 16).is_ok_and(|set| set & 2 != 0))
+    };
+    for _ in 0..600 {
+        if listens() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    panic!("no interrupt is listened to after a minute");
+}
+
 /// Ctrl-C during a long prompt ends between its pieces: 130, and no text.
 #[test]
 fn an_interrupted_prompt_ends_cleanly() {
@@ -121,7 +143,7 @@ fn an_interrupted_evaluation_prints_no_figures() {
     let words = std::fs::read_to_string(fixture("text/alice.txt")).unwrap().repeat(40);
     let (_folder, path) = file("long.txt", &words);
     let child = started(&["eval", "--text", &path, "--threads", "1"], &fixture("qwen3"));
-    std::thread::sleep(Duration::from_millis(2500));
+    wait_until_listening(&child);
     interrupt(&child);
     let output = child.wait_with_output().unwrap();
     let stderr = text(&output.stderr);

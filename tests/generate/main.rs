@@ -1,6 +1,8 @@
 //! `assay generate` as a process: what reaches stdout, what stderr says, exit codes.
 
 mod interrupt;
+#[path = "../support/snapshot.rs"]
+mod snapshot;
 mod weights;
 
 use serde_json::Value;
@@ -154,15 +156,7 @@ fn mistakes_are_named_and_print_no_text() {
         let words = args.iter().map(|w| format!(" {w:?}")).collect::<String>();
         found += &format!("{words}: {code}\n{}\n", text(&output.stderr));
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/generate/mistakes.txt");
-    if std::env::var_os("ASSAY_BLESS").is_some() {
-        std::fs::write(&path, &found).unwrap();
-    }
-    let expected = std::fs::read_to_string(&path).unwrap_or_default();
-    for (expected, found) in expected.split("\n\n").zip(found.split("\n\n")) {
-        assert_eq!(found, expected);
-    }
-    assert_eq!(found, expected);
+    snapshot::holds("tests/generate/mistakes.txt", &found);
     // The message depends on what the machine has.
     let output = generate(&["-p", "a", "--device", "cuda:99", "--quiet"]);
     assert_eq!(output.status.code(), Some(64));

@@ -40,15 +40,7 @@ fn usage_errors_are_64_and_name_the_nearest_spelling() {
         let stderr = stderr.replace(&project.path().display().to_string(), "PROJECT");
         found += &format!("assay {}: {code}\n{stderr}\n", arguments.join(" "));
     }
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/harness/mistakes.txt");
-    if std::env::var_os("ASSAY_BLESS").is_some() {
-        std::fs::write(&path, &found).unwrap();
-    }
-    let expected = std::fs::read_to_string(&path).unwrap_or_default();
-    for (expected, found) in expected.split("\n\n").zip(found.split("\n\n")) {
-        assert_eq!(found, expected);
-    }
-    assert_eq!(found, expected);
+    crate::snapshot::holds("tests/harness/mistakes.txt", &found);
 }
 
 #[test]

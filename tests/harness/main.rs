@@ -5,5 +5,7 @@ mod full_disk;
 mod inputs;
 mod runner;
 mod schemas;
+#[path = "../support/snapshot.rs"]
+mod snapshot;
 mod spec;
 mod support;
