@@ -3,6 +3,7 @@
 use crate::backend::DeviceKind;
 use crate::backend::cuda::probe::ReadRate;
 use memmap2::MmapMut;
+use std::ops::Range;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
@@ -12,10 +13,13 @@ const BUFFER_BYTES: usize = 128 << 20;
 /// A stretch is this part of the buffer.
 const STRETCHES_PER_PASS: usize = 4;
 
-/// Stretches of one reading; the fastest counts, because whatever disturbs one only slows it. Beside
-/// other tenants the rate changes from millisecond to millisecond, and the fastest of a few long
-/// passes differs from reading to reading although nothing has changed.
-const STRETCHES: usize = 16;
+/// Stretches of a reading that is taken at once, some 100 ms; the fastest counts, because whatever disturbs one
+/// only slows it. Beside other tenants the rate changes within milliseconds, and the fastest of a few
+/// differs from reading to reading although nothing lasting has changed.
+const STRETCHES: usize = 64;
+
+/// Stretches of a reading whose stretches stand between the steps that it is about.
+const SPREAD_STRETCHES: usize = 16;
 
 /// The memory that arms on a device read.
 #[derive(Debug)]
@@ -38,14 +42,32 @@ impl Probe {
         }
     }
 
-    /// One reading.
+    /// One reading, taken at once: bytes per second.
     ///
     /// # Errors
     /// As [`Probe::of`].
     pub fn bytes_per_second(&self) -> Result<f64, String> {
         match self {
-            Probe::Host(probe) => Ok(probe.bytes_per_second()),
+            Probe::Host(probe) => Ok(probe.fastest(0..STRETCHES)),
             Probe::Cuda(probe) => probe.bytes_per_second().map_err(|e| e.to_string()),
+        }
+    }
+
+    /// What belongs behind step `step` of `steps` of a reading that is spread over them: bytes per second,
+    /// `None` if nothing. The reading is the largest of all.
+    ///
+    /// # Errors
+    /// As [`Probe::of`].
+    pub fn behind_step(&self, step: usize, steps: usize) -> Result<Option<f64>, String> {
+        match self {
+            Probe::Host(probe) => {
+                let from = |step: usize| SPREAD_STRETCHES * step / steps;
+                let stretches = from(step)..from(step + 1);
+                Ok((!stretches.is_empty()).then(|| probe.fastest(stretches)))
+            }
+            // A GPU's rate does not change between steps: one reading behind the last.
+            Probe::Cuda(_) if step + 1 < steps => Ok(None),
+            Probe::Cuda(_) => self.bytes_per_second().map(Some),
         }
     }
 }
@@ -73,15 +95,19 @@ impl ReadProbe {
         ReadProbe { bytes, threads: threads.max(1) }
     }
 
-    /// Bytes per second of the fastest stretch: a reading of 20 to 80 ms.
-    pub fn bytes_per_second(&self) -> f64 {
+    /// Bytes per second of the fastest of these stretches, which go round the buffer; 1 to 5 ms each.
+    ///
+    /// # Panics
+    /// Without stretches.
+    pub fn fastest(&self, stretches: Range<usize>) -> f64 {
+        assert!(!stretches.is_empty(), "a reading has stretches");
         let words = self.bytes.as_chunks::<8>().0;
         let stretch = words.len() / STRETCHES_PER_PASS;
         let start = Barrier::new(self.threads);
         let times: Vec<Vec<Duration>> = std::thread::scope(|scope| {
             let readers: Vec<_> = (0..self.threads)
                 .map(|thread| {
-                    let start = &start;
+                    let (start, stretches) = (&start, &stretches);
                     scope.spawn(move || {
                         let share = |of: &[[u8; 8]]| {
                             let at = |i: usize| of.len() * i / self.threads;
@@ -93,7 +119,8 @@ impl ReadProbe {
                         words
                             .chunks_exact(stretch)
                             .cycle()
-                            .take(STRETCHES)
+                            .skip(stretches.start % STRETCHES_PER_PASS)
+                            .take(stretches.len())
                             .map(|stretch| {
                                 start.wait();
                                 share(stretch)
@@ -107,7 +134,7 @@ impl ReadProbe {
         // A stretch is read when its slowest thread is done.
         let slowest =
             |i: usize| times.iter().filter_map(|t: &Vec<Duration>| t.get(i)).max().copied();
-        let fastest = (0..STRETCHES).filter_map(slowest).min().unwrap_or(Duration::MAX);
+        let fastest = (0..stretches.len()).filter_map(slowest).min().unwrap_or(Duration::MAX);
         (stretch * 8) as f64 / fastest.as_secs_f64()
     }
 }
@@ -134,8 +161,17 @@ mod tests {
     }
 
     #[test]
+    fn a_spread_reading_has_all_its_stretches() {
+        let probe = Probe::Host(ReadProbe::new(1));
+        for steps in [1, 3, 16, 40] {
+            let taken = (0..steps).filter(|i| probe.behind_step(*i, steps).unwrap().is_some());
+            assert_eq!(taken.count(), steps.min(SPREAD_STRETCHES), "{steps} steps");
+        }
+    }
+
+    #[test]
     fn a_reading_is_a_plausible_bandwidth() {
-        let reading = ReadProbe::new(2).bytes_per_second();
+        let reading = ReadProbe::new(2).fastest(3..7);
         // From an unoptimised build on a busy machine to a large server.
         assert!((1e6..5e12).contains(&reading), "{reading:e}");
     }

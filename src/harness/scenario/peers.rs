@@ -35,6 +35,14 @@ impl Process {
             }),
         }
     }
+
+    /// Peak memory, or what was wrong with a peer; the process ends.
+    pub(super) fn finish(self) -> Result<Result<Option<u64>, String>, WorkerError> {
+        match self {
+            Process::Engine(process) => process.finish().map(Ok),
+            Process::Peer(process) => Ok(process.finish()),
+        }
+    }
 }
 
 impl Runner<'_> {

@@ -236,14 +236,19 @@ impl Runner<'_> {
             }
             self.peer_quads(&plan, next.launch, &mut processes, watch)?;
         }
+        // Side by side, as they were loaded: a device takes its time to free what a process had.
+        let ended = std::thread::scope(|scope| {
+            let ending: Vec<_> = processes
+                .into_iter()
+                .map(|(arm, process)| scope.spawn(move || (arm, process.finish())))
+                .collect();
+            ending.into_iter().map(|e| e.join().expect("ending a process")).collect::<Vec<_>>()
+        });
         let mut host_bytes = BTreeMap::new();
-        for (arm, process) in processes {
-            let bytes = match process {
-                Process::Engine(process) => process.finish()?,
-                Process::Peer(process) => match process.finish() {
-                    Ok(bytes) => bytes,
-                    Err(problem) => self.peer_failed(&arm, problem).map(|()| None)?,
-                },
+        for (arm, ended) in ended {
+            let bytes = match ended? {
+                Ok(bytes) => bytes,
+                Err(problem) => self.peer_failed(&arm, problem).map(|()| None)?,
             };
             if let Some(bytes) = bytes {
                 host_bytes.insert(arm, bytes);
@@ -282,7 +287,7 @@ impl Runner<'_> {
         self.request.file.arms()[arm].threads.unwrap_or(processors)
     }
 
-    /// The four samples of a quad, with a bandwidth reading before, in the middle and after.
+    /// The four samples of a quad and its three bandwidth readings.
     pub(super) fn quad(
         &self,
         plan: &Plan,
@@ -291,10 +296,9 @@ impl Runner<'_> {
         arm: &str,
         processes: &mut BTreeMap<String, Process>,
     ) -> Result<QuadLine, RunError> {
-        let mut readings = Vec::with_capacity(3);
-        let samples = match plan.turn {
-            Turn::Sample => self.by_samples(plan, point, arm, processes, &mut readings)?,
-            Turn::Step => self.by_steps(plan, point, arm, processes, &mut readings)?,
+        let (samples, readings) = match plan.turn {
+            Turn::Sample => self.by_samples(plan, point, arm, processes)?,
+            Turn::Step => self.by_steps(plan, point, arm, processes)?,
         };
         Ok(QuadLine {
             launch,
@@ -305,15 +309,15 @@ impl Runner<'_> {
         })
     }
 
+    /// One sample after the other, with a reading before, in the middle and after.
     fn by_samples(
         &self,
         plan: &Plan,
         point: usize,
         arm: &str,
         processes: &mut BTreeMap<String, Process>,
-        readings: &mut Vec<f64>,
-    ) -> Result<Vec<Sample>, RunError> {
-        readings.push(self.reading()?);
+    ) -> Result<(Vec<Sample>, Vec<f64>), RunError> {
+        let mut readings = vec![self.reading()?];
         let mut samples = Vec::with_capacity(4);
         for (i, slot) in Slot::QUAD.into_iter().enumerate() {
             if i == 2 {
@@ -323,18 +327,18 @@ impl Runner<'_> {
             samples.push(process_of(processes, name).sample(name, point)?);
         }
         readings.push(self.reading()?);
-        Ok(samples)
+        Ok((samples, readings))
     }
 
-    /// The four samples are open at once, two in each process, and advance in the order A B B A.
+    /// The four samples are open at once, two in each process, and advance in the order A B B A. A
+    /// reading is about a third of the steps, and is taken between them.
     fn by_steps(
         &self,
         plan: &Plan,
         point: usize,
         arm: &str,
         processes: &mut BTreeMap<String, Process>,
-        readings: &mut Vec<f64>,
-    ) -> Result<Vec<Sample>, RunError> {
+    ) -> Result<(Vec<Sample>, Vec<f64>), RunError> {
         // The arm of every slot, and which of its two open samples stands there.
         let slots: Vec<(&str, usize)> = Slot::QUAD
             .into_iter()
@@ -344,19 +348,21 @@ impl Runner<'_> {
         for (name, _) in &slots {
             process_of(processes, name).engine(name)?.open(point)?;
         }
-        readings.push(self.reading()?);
-        let steps = plan.points[point].decode_tokens;
-        for step in 0..steps {
-            if step == steps / 2 {
-                readings.push(self.reading()?);
+        let steps = plan.points[point].decode_tokens as usize * slots.len();
+        let mut readings = Vec::with_capacity(3);
+        for third in 0..3 {
+            let (from, to) = (steps * third / 3, steps * (third + 1) / 3);
+            let mut reading = 0f64;
+            for step in from..to {
+                let (name, open) = slots[step % slots.len()];
+                process_of(processes, name).engine(name)?.step(open)?;
+                let behind = self.probe.behind_step(step - from, to - from);
+                reading = reading.max(behind.map_err(RunError::Memory)?.unwrap_or(0.0));
             }
-            for (name, open) in &slots {
-                process_of(processes, name).engine(name)?.step(*open)?;
-            }
+            readings.push(reading.round());
         }
-        readings.push(self.reading()?);
         let close = |(name, _): &(&str, usize)| process_of(processes, name).engine(name)?.close();
-        Ok(slots.iter().map(close).collect::<Result<Vec<_>, _>>()?)
+        Ok((slots.iter().map(close).collect::<Result<Vec<_>, _>>()?, readings))
     }
 
     /// Whole bytes per second.
