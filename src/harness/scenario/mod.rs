@@ -23,6 +23,7 @@ mod peers;
 mod plan;
 mod process;
 mod profile;
+mod quads;
 mod quality;
 mod record;
 mod rule;

@@ -10,7 +10,7 @@ use super::store::{Store, StoredRun};
 use super::worker::{Load, ModelSource};
 use super::{
     ArmBuild, BesideRecord, ErrorSummary, GateEvidence, Launch, LaunchEnd, LaunchedArm, Line, Plan,
-    QuadLine, Sample, ScenarioFile, ScenarioRun, Slot, Turn, decide, is_dropped,
+    QuadLine, ScenarioFile, ScenarioRun, decide, is_dropped,
 };
 use crate::backend::{DeviceKind, Policy};
 use crate::harness::records::{MachineRecord, RecordError};
@@ -148,7 +148,7 @@ pub(super) struct Runner<'a> {
     pub(super) request: &'a RunRequest<'a>,
     pub(super) store: Store,
     pub(super) content: ScenarioRun,
-    probe: Probe,
+    pub(super) probe: Probe,
 }
 
 impl Runner<'_> {
@@ -287,89 +287,6 @@ impl Runner<'_> {
         self.request.file.arms()[arm].threads.unwrap_or(processors)
     }
 
-    /// The four samples of a quad and its three bandwidth readings.
-    pub(super) fn quad(
-        &self,
-        plan: &Plan,
-        launch: u32,
-        point: usize,
-        arm: &str,
-        processes: &mut BTreeMap<String, Process>,
-    ) -> Result<QuadLine, RunError> {
-        let (samples, readings) = match plan.turn {
-            Turn::Sample => self.by_samples(plan, point, arm, processes)?,
-            Turn::Step => self.by_steps(plan, point, arm, processes)?,
-        };
-        Ok(QuadLine {
-            launch,
-            point,
-            arm: arm.to_owned(),
-            samples: samples.try_into().expect("a quad has four slots"),
-            bandwidth_bytes_per_second: readings,
-        })
-    }
-
-    /// One sample after the other, with a reading before, in the middle and after.
-    fn by_samples(
-        &self,
-        plan: &Plan,
-        point: usize,
-        arm: &str,
-        processes: &mut BTreeMap<String, Process>,
-    ) -> Result<(Vec<Sample>, Vec<f64>), RunError> {
-        let mut readings = vec![self.reading()?];
-        let mut samples = Vec::with_capacity(4);
-        for (i, slot) in Slot::QUAD.into_iter().enumerate() {
-            if i == 2 {
-                readings.push(self.reading()?);
-            }
-            let name = plan.arm(slot, arm);
-            samples.push(process_of(processes, name).sample(name, point)?);
-        }
-        readings.push(self.reading()?);
-        Ok((samples, readings))
-    }
-
-    /// The four samples are open at once, two in each process, and advance in the order A B B A. A
-    /// reading is about a third of the steps, and is taken between them.
-    fn by_steps(
-        &self,
-        plan: &Plan,
-        point: usize,
-        arm: &str,
-        processes: &mut BTreeMap<String, Process>,
-    ) -> Result<(Vec<Sample>, Vec<f64>), RunError> {
-        // The arm of every slot, and which of its two open samples stands there.
-        let slots: Vec<(&str, usize)> = Slot::QUAD
-            .into_iter()
-            .zip([0, 0, 1, 1])
-            .map(|(slot, open)| (plan.arm(slot, arm), open))
-            .collect();
-        for (name, _) in &slots {
-            process_of(processes, name).engine(name)?.open(point)?;
-        }
-        let steps = plan.points[point].decode_tokens as usize * slots.len();
-        let mut readings = Vec::with_capacity(3);
-        for third in 0..3 {
-            let (from, to) = (steps * third / 3, steps * (third + 1) / 3);
-            let mut reading = 0f64;
-            for step in from..to {
-                let (name, open) = slots[step % slots.len()];
-                process_of(processes, name).engine(name)?.step(open)?;
-                let behind = self.probe.behind_step(step - from, to - from);
-                reading = reading.max(behind.map_err(RunError::Memory)?.unwrap_or(0.0));
-            }
-            readings.push(reading.round());
-        }
-        let close = |(name, _): &(&str, usize)| process_of(processes, name).engine(name)?.close();
-        Ok((slots.iter().map(close).collect::<Result<Vec<_>, _>>()?, readings))
-    }
-
-    /// Whole bytes per second.
-    fn reading(&self) -> Result<f64, RunError> {
-        self.probe.bytes_per_second().map(f64::round).map_err(RunError::Memory)
-    }
-
     fn too_many_dropped(&self, plan: &Plan) -> bool {
         let decides = |q: &QuadLine| is_dropped(q) && !plan.is_peer(&q.arm);
         let dropped =
@@ -386,10 +303,6 @@ impl Runner<'_> {
         let wanted = look.unwrap_or(plan.most_quads()) * kept.len();
         watch.progress(kept.iter().sum(), wanted, doing);
     }
-}
-
-fn process_of<'a>(processes: &'a mut BTreeMap<String, Process>, arm: &str) -> &'a mut Process {
-    processes.get_mut(arm).expect("every arm that is measured has a process")
 }
 
 /// The policy of an arm that names none.
