@@ -5,6 +5,7 @@
 //! `root`.
 
 mod capture;
+mod command_line;
 mod complete;
 mod console;
 mod doctor;
@@ -26,6 +27,7 @@ mod schema;
 mod table;
 mod worker;
 
+pub(crate) use command_line::command_line;
 pub(crate) use console::{Console, Tone};
 pub(crate) use failure::{Failure, OrExit};
 pub use root::main;

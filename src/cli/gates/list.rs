@@ -115,7 +115,7 @@ pub(super) fn launch(selection: &Selection) -> Result<Launch, Failure> {
         resume: None,
         out,
         program: std::env::current_exe()?,
-        command: std::env::args().collect(),
+        command: crate::cli::command_line(),
         interrupted: Default::default(),
     })
 }

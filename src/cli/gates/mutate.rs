@@ -97,7 +97,7 @@ fn record(started: String, baseline: Baseline) -> SurveyRecord {
         schema_version: SURVEY_VERSION,
         kind: SurveyKind::MutationSurvey,
         run_id: format!("{}-mutants", stamp.to_ascii_lowercase()),
-        command: std::env::args().collect(),
+        command: crate::cli::command_line(),
         started,
         finished: None,
         build: baseline.build,

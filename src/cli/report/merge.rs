@@ -49,7 +49,7 @@ pub(super) fn run(args: &Args, console: &Console) -> Result<Exit, Failure> {
         }
         runs.push(run);
     }
-    let merged = match merge(&runs, &args.out, std::env::args().collect()) {
+    let merged = match merge(&runs, &args.out, crate::cli::command_line()) {
         Ok(merged) => merged,
         Err(error @ MergeError::Apart { .. }) => return Err(Failure::usage(error)),
         Err(error) => return Err(error).or_exit(Exit::Io),

@@ -205,7 +205,7 @@ pub(super) fn request<'a>(
         recorded_path: recorded.to_string_lossy().replace('\\', "/"),
         set,
         gates,
-        command: std::env::args().collect(),
+        command: crate::cli::command_line(),
         out,
         worker: WorkerCommand {
             program: std::env::current_exe()?,

@@ -3,8 +3,8 @@
 use crate::backend::DeviceKind;
 use crate::backend::cuda::probe::ReadRate;
 use memmap2::MmapMut;
-use std::ops::Range;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Bytes of the buffer; several times the last-level cache of common processors.
@@ -13,13 +13,8 @@ const BUFFER_BYTES: usize = 128 << 20;
 /// A stretch is this part of the buffer.
 const STRETCHES_PER_PASS: usize = 4;
 
-/// Stretches of a reading that is taken at once, some 100 ms; the fastest counts, because whatever disturbs one
-/// only slows it. Beside other tenants the rate changes within milliseconds, and the fastest of a few
-/// differs from reading to reading although nothing lasting has changed.
-const STRETCHES: usize = 64;
-
-/// Stretches of a reading whose stretches stand between the steps that it is about.
-const SPREAD_STRETCHES: usize = 16;
+/// Stretches of a look between two samples, some 50 ms.
+const STRETCHES_BETWEEN_SAMPLES: usize = 32;
 
 /// The memory that arms on a device read.
 #[derive(Debug)]
@@ -42,34 +37,56 @@ impl Probe {
         }
     }
 
-    /// One reading, taken at once: bytes per second.
+    /// A look between two samples: bytes per second.
     ///
     /// # Errors
     /// As [`Probe::of`].
-    pub fn bytes_per_second(&self) -> Result<f64, String> {
+    pub fn between_samples(&self) -> Result<f64, String> {
         match self {
-            Probe::Host(probe) => Ok(probe.fastest(0..STRETCHES)),
+            Probe::Host(probe) => Ok(probe.bytes_per_second(STRETCHES_BETWEEN_SAMPLES)),
             Probe::Cuda(probe) => probe.bytes_per_second().map_err(|e| e.to_string()),
         }
     }
 
-    /// What belongs behind step `step` of `steps` of a reading that is spread over them: bytes per second,
-    /// `None` if nothing. The reading is the largest of all.
+    /// Whether there is a look behind this step of a quad of so many rounds A B B A. A host is looked at
+    /// behind every step.
+    ///
+    /// On a GPU a step costs more when another process had the device before it, by 5% on an H200. The
+    /// first B and the last A of a round always follow another arm, so a look before one of these costs
+    /// neither arm more. There are four, as often before a B as before an A.
+    pub fn looks_behind(&self, step: usize, rounds: usize) -> bool {
+        match self {
+            Probe::Host(_) => true,
+            Probe::Cuda(_) => {
+                let in_round = |round: usize| [4 * round, 4 * round + 2].contains(&step);
+                in_round(rounds / 4) || in_round(3 * rounds / 4)
+            }
+        }
+    }
+
+    /// A look between two steps: bytes per second.
     ///
     /// # Errors
     /// As [`Probe::of`].
-    pub fn behind_step(&self, step: usize, steps: usize) -> Result<Option<f64>, String> {
+    pub fn between_steps(&self) -> Result<f64, String> {
         match self {
-            Probe::Host(probe) => {
-                let from = |step: usize| SPREAD_STRETCHES * step / steps;
-                let stretches = from(step)..from(step + 1);
-                Ok((!stretches.is_empty()).then(|| probe.fastest(stretches)))
-            }
-            // A GPU's rate does not change between steps: one reading behind the last.
-            Probe::Cuda(_) if step + 1 < steps => Ok(None),
-            Probe::Cuda(_) => self.bytes_per_second().map(Some),
+            Probe::Host(probe) => Ok(probe.bytes_per_second(1)),
+            Probe::Cuda(_) => self.between_samples(),
         }
     }
+}
+
+/// The readings of a quad from its looks in order, in whole bytes per second: the rates over its first, its middle and its
+/// last half. What disturbs single looks is in every half; what changes from one end to the other is not.
+///
+/// # Panics
+/// Without looks.
+pub(super) fn readings(looks: &[f64]) -> Vec<f64> {
+    let half = looks.len().div_ceil(2);
+    let rest = looks.len() - half;
+    // Every look reads as many bytes, so the rate over several is their harmonic mean.
+    let rate = |of: &[f64]| (of.len() as f64 / of.iter().map(|l| 1.0 / l).sum::<f64>()).round();
+    [0, rest / 2, rest].map(|from| rate(&looks[from..from + half])).to_vec()
 }
 
 /// Reads a large buffer with every thread at once; on huge pages where the system grants them, as the
@@ -78,6 +95,8 @@ impl Probe {
 pub struct ReadProbe {
     bytes: MmapMut,
     threads: usize,
+    /// Stretches read so far, which say where the next is.
+    next: AtomicUsize,
 }
 
 impl ReadProbe {
@@ -92,22 +111,23 @@ impl ReadProbe {
         for (i, word) in bytes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
             *word = (i as u64).to_le_bytes();
         }
-        ReadProbe { bytes, threads: threads.max(1) }
+        ReadProbe { bytes, threads: threads.max(1), next: AtomicUsize::new(0) }
     }
 
-    /// Bytes per second of the fastest of these stretches, which go round the buffer; 1 to 5 ms each.
+    /// Bytes per second over so many stretches, 1 to 5 ms each, from where the last reading ended.
     ///
     /// # Panics
     /// Without stretches.
-    pub fn fastest(&self, stretches: Range<usize>) -> f64 {
-        assert!(!stretches.is_empty(), "a reading has stretches");
+    pub fn bytes_per_second(&self, stretches: usize) -> f64 {
+        assert!(stretches > 0, "a look has stretches");
         let words = self.bytes.as_chunks::<8>().0;
         let stretch = words.len() / STRETCHES_PER_PASS;
+        let first = self.next.fetch_add(stretches, Ordering::Relaxed) % STRETCHES_PER_PASS;
         let start = Barrier::new(self.threads);
         let times: Vec<Vec<Duration>> = std::thread::scope(|scope| {
             let readers: Vec<_> = (0..self.threads)
                 .map(|thread| {
-                    let (start, stretches) = (&start, &stretches);
+                    let start = &start;
                     scope.spawn(move || {
                         let share = |of: &[[u8; 8]]| {
                             let at = |i: usize| of.len() * i / self.threads;
@@ -119,8 +139,8 @@ impl ReadProbe {
                         words
                             .chunks_exact(stretch)
                             .cycle()
-                            .skip(stretches.start % STRETCHES_PER_PASS)
-                            .take(stretches.len())
+                            .skip(first)
+                            .take(stretches)
                             .map(|stretch| {
                                 start.wait();
                                 share(stretch)
@@ -134,8 +154,8 @@ impl ReadProbe {
         // A stretch is read when its slowest thread is done.
         let slowest =
             |i: usize| times.iter().filter_map(|t: &Vec<Duration>| t.get(i)).max().copied();
-        let fastest = (0..stretches.len()).filter_map(slowest).min().unwrap_or(Duration::MAX);
-        (stretch * 8) as f64 / fastest.as_secs_f64()
+        let all: Duration = (0..stretches).filter_map(slowest).sum();
+        (stretch * 8 * stretches) as f64 / all.as_secs_f64()
     }
 }
 
@@ -161,17 +181,26 @@ mod tests {
     }
 
     #[test]
-    fn a_spread_reading_has_all_its_stretches() {
-        let probe = Probe::Host(ReadProbe::new(1));
-        for steps in [1, 3, 16, 40] {
-            let taken = (0..steps).filter(|i| probe.behind_step(*i, steps).unwrap().is_some());
-            assert_eq!(taken.count(), steps.min(SPREAD_STRETCHES), "{steps} steps");
+    fn readings_are_the_rates_of_three_halves() {
+        // A quarter of the time at 1, a half at 2, a quarter at 4 bytes per second.
+        let looks = [1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 4.0, 4.0].map(|l| l * 3e9);
+        assert_eq!(readings(&looks), [4e9, 6e9, 8e9]);
+        assert_eq!(readings(&[5.0]), [5.0; 3]);
+        assert_eq!(readings(&[2.0, 2.0, 2.0, 8.0, 8.0]), [2.0, 3.0, 4.0]);
+    }
+
+    #[test]
+    fn the_buffer_is_gone_round() {
+        let probe = ReadProbe::new(1);
+        for (stretches, next) in [(1, 1), (2, 3), (6, 1)] {
+            probe.bytes_per_second(stretches);
+            assert_eq!(probe.next.load(Ordering::Relaxed) % STRETCHES_PER_PASS, next);
         }
     }
 
     #[test]
     fn a_reading_is_a_plausible_bandwidth() {
-        let reading = ReadProbe::new(2).fastest(3..7);
+        let reading = ReadProbe::new(2).bytes_per_second(4);
         // From an unoptimised build on a busy machine to a large server.
         assert!((1e6..5e12).contains(&reading), "{reading:e}");
     }

@@ -1,5 +1,6 @@
 //! Measures a quad: four samples A B B A and three readings of the read bandwidth.
 
+use super::bandwidth::readings;
 use super::peers::Process;
 use super::run::Runner;
 use super::{Plan, QuadLine, RunError, Sample, Slot, Turn};
@@ -28,7 +29,7 @@ impl Runner<'_> {
         })
     }
 
-    /// One sample after the other, with a reading before, in the middle and after.
+    /// One sample after the other, with a look at the bandwidth before, between and after them.
     fn by_samples(
         &self,
         plan: &Plan,
@@ -36,21 +37,19 @@ impl Runner<'_> {
         arm: &str,
         processes: &mut BTreeMap<String, Process>,
     ) -> Result<(Vec<Sample>, Vec<f64>), RunError> {
-        let mut readings = vec![self.reading()?];
+        let look = || self.probe.between_samples().map_err(RunError::Memory);
+        let mut looks = vec![look()?];
         let mut samples = Vec::with_capacity(4);
-        for (i, slot) in Slot::QUAD.into_iter().enumerate() {
-            if i == 2 {
-                readings.push(self.reading()?);
-            }
+        for slot in Slot::QUAD {
             let name = plan.arm(slot, arm);
             samples.push(process_of(processes, name).sample(name, point)?);
+            looks.push(look()?);
         }
-        readings.push(self.reading()?);
-        Ok((samples, readings))
+        Ok((samples, readings(&looks)))
     }
 
-    /// The four samples are open at once, two in each process, and advance in the order A B B A. A
-    /// reading is about a third of the steps, and is taken between them.
+    /// The four samples are open at once, two in each process, and advance in the order A B B A,
+    /// with looks at the bandwidth between the steps.
     fn by_steps(
         &self,
         plan: &Plan,
@@ -68,52 +67,19 @@ impl Runner<'_> {
             process_of(processes, name).engine(name)?.open(point)?;
         }
         let rounds = plan.points[point].decode_tokens as usize;
-        let mut readings = Vec::with_capacity(3);
-        for (from, to) in thirds(rounds) {
-            let mut reading = 0f64;
-            for step in from..to {
-                let (name, open) = slots[step % slots.len()];
-                process_of(processes, name).engine(name)?.step(open)?;
-                let behind = self.probe.behind_step(step - from, to - from);
-                reading = reading.max(behind.map_err(RunError::Memory)?.unwrap_or(0.0));
+        let mut looks = Vec::new();
+        for step in 0..rounds * slots.len() {
+            let (name, open) = slots[step % slots.len()];
+            process_of(processes, name).engine(name)?.step(open)?;
+            if self.probe.looks_behind(step, rounds) {
+                looks.push(self.probe.between_steps().map_err(RunError::Memory)?);
             }
-            readings.push(reading.round());
         }
         let close = |(name, _): &(&str, usize)| process_of(processes, name).engine(name)?.close();
-        Ok((slots.iter().map(close).collect::<Result<Vec<_>, _>>()?, readings))
+        Ok((slots.iter().map(close).collect::<Result<Vec<_>, _>>()?, readings(&looks)))
     }
-
-    /// Whole bytes per second.
-    fn reading(&self) -> Result<f64, RunError> {
-        self.probe.bytes_per_second().map(f64::round).map_err(RunError::Memory)
-    }
-}
-
-/// The steps of a quad of so many rounds A B B A in three parts, each with its reading. A step costs more
-/// when another process had the device before it, by 5% on an H200. The first B and the last A of a round always
-/// follow another arm: where a reading stands before one of these, it costs neither arm more, and one
-/// stands before each.
-fn thirds(rounds: usize) -> [(usize, usize); 3] {
-    let (first, second) = (4 * (rounds / 3) + 1, 4 * (2 * rounds / 3) + 3);
-    [(0, first), (first, second), (second, 4 * rounds)]
 }
 
 fn process_of<'a>(processes: &'a mut BTreeMap<String, Process>, arm: &str) -> &'a mut Process {
     processes.get_mut(arm).expect("every arm that is measured has a process")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_reading_between_steps_costs_neither_arm_more() {
-        for rounds in 2..40 {
-            let [first, second, third] = thirds(rounds);
-            assert_eq!((first.0, first.1, second.1, third.1), (0, second.0, third.0, 4 * rounds));
-            // The second slot is the first B, the fourth the last A.
-            assert_eq!((second.0 % 4, third.0 % 4), (1, 3), "{rounds} rounds");
-            assert!(first.1 < second.1 && second.1 < third.1, "{rounds} rounds");
-        }
-    }
 }
