@@ -11,7 +11,7 @@ use crate::harness::kind::{Outcome, Verdict};
 /// same tokens. A policy that rounds to BF16 must agree at every step whose margin is at least
 /// twice the family's BF16 maximum, which implies agreement up to the first step below that. Where a
 /// model with experts has a smaller maximum for rows before its routes differ, so must the first
-/// `untouched` steps from twice that on, and all steps before the first below it.
+/// `untouched` steps from twice that on, and all steps before the first below it unless none is untouched.
 pub(super) fn outcome(
     reference: &Greedy,
     found: &[u32],
@@ -25,6 +25,8 @@ pub(super) fn outcome(
     let decided_margin = bounds.decided_margin();
     let small = bounds.before_flip().unwrap_or(decided_margin);
     let first_small = reference.margins.iter().take_while(|m| **m >= small).count();
+    // Behind a prompt whose routes differ already, no step is held to the smaller maximum.
+    let first_small = if untouched > 0 { first_small } else { 0 };
     let margin_of = |step: usize| match step < untouched || step < first_small {
         true => small.min(decided_margin),
         false => decided_margin,

@@ -89,7 +89,8 @@ fn sequences_return_memory(stage: &Stage) -> Result<Evidence, String> {
         let mut all = Vec::new();
         for i in 0..8u32 {
             let mut s = engine.sequence().map_err(|e| e.to_string())?;
-            let tokens: Vec<u32> = (0..300).map(|t| (t * 7 + i + round) % 500).collect();
+            let vocab = engine.descriptor().vocab as u32;
+            let tokens: Vec<u32> = (0..300).map(|t| (t * 7 + i + round) % vocab).collect();
             greedy(&engine, &mut s, &tokens).map_err(|e| e.to_string())?;
             all.push(s.fork().map_err(|e| e.to_string())?);
             s.truncate(290).map_err(|e| e.to_string())?;

@@ -25,13 +25,18 @@ fn descriptor(stage: &Stage) -> Result<crate::descriptor::Descriptor, String> {
     Ok(Model::open(&stage.model).map_err(|e| e.to_string())?.descriptor)
 }
 
+/// So many ids, `step` apart.
+fn prompt(tokens: usize, step: usize, vocab: usize) -> Vec<u32> {
+    (0..tokens).map(|t| (t * step % vocab) as u32).collect()
+}
+
 fn loads_return(stage: &Stage) -> Result<Evidence, String> {
     let device = cuda::Device::open(0).map_err(|e| e.to_string())?;
     let held = || device.held_bytes().map_err(|e| e.to_string());
     let round = || -> Result<u64, String> {
         let engine = stage.engine(&stage.model, &stage.options())?;
         let mut sequence = engine.sequence().map_err(|e| e.to_string())?;
-        let prompt: Vec<u32> = (0..300).map(|t| t * 7 % 500).collect();
+        let prompt = prompt(300, 7, engine.descriptor().vocab);
         engine.prefill(&mut sequence, &prompt, RowWant::Greedy).map_err(|e| e.to_string())?;
         let fork = sequence.fork().map_err(|e| e.to_string())?;
         drop(fork);
@@ -78,7 +83,7 @@ fn too_large(stage: &Stage) -> Result<Evidence, String> {
 fn synthetic(stage: &Stage) -> Result<Evidence, String> {
     let descriptor = Arc::new(descriptor(stage)?);
     let weights = synth(&descriptor, 11);
-    let prompt: Vec<u32> = (0..20).map(|t| t * 31 % 500).collect();
+    let prompt = prompt(20, 31, descriptor.vocab);
     let logits = |engine: Engine| -> Result<Vec<u32>, String> {
         let mut sequence = engine.sequence().map_err(|e| e.to_string())?;
         let rows = engine
@@ -107,7 +112,7 @@ fn synthetic(stage: &Stage) -> Result<Evidence, String> {
 /// A step in which something is captured runs operation by operation; any other one joins launches.
 fn joined(stage: &Stage) -> Result<Evidence, String> {
     let engine = stage.engine(&stage.model, &stage.options())?;
-    let prompt: Vec<u32> = (0..300).map(|t| t * 31 % 500).collect();
+    let prompt = prompt(300, 31, engine.descriptor().vocab);
     // A prompt, its rest over two groups, single rows.
     let cuts = [0..150, 150..297, 297..298, 298..299, 299..300];
     let logits = |captured: bool| -> Result<Vec<u32>, String> {
@@ -140,7 +145,7 @@ fn draws(stage: &Stage) -> Result<Evidence, String> {
     const DRAWS: usize = 400;
     let engine = stage.engine(&stage.model, &stage.options())?;
     let vocab = engine.descriptor().vocab;
-    let prompt: Vec<u32> = (0..40).map(|t| t * 31 % 500).collect();
+    let prompt = prompt(40, 31, vocab);
     let mut behind = engine.sequence().map_err(|e| e.to_string())?;
     engine.prefill(&mut behind, &prompt, RowWant::Nothing).map_err(|e| e.to_string())?;
     let row = |want: RowWant| -> Result<RowOutput, String> {

@@ -22,14 +22,15 @@ pub(in crate::harness::kinds) struct Stage<'a> {
     pub(in crate::harness::kinds) engine: &'a Engine,
 }
 
-/// Token content: two streams that share nothing.
-fn tokens(stream: u32, from: usize, to: usize) -> Vec<u32> {
-    (from..to).map(|p| ((p as u32 * 31 + stream * 17) * 7 + 3) % 500).collect()
-}
-
 impl Stage<'_> {
     fn sequence(&self) -> Result<Sequence, String> {
         self.engine.sequence().map_err(text)
+    }
+
+    /// Token content: streams that share nothing.
+    fn tokens(&self, stream: usize, from: usize, to: usize) -> Vec<u32> {
+        let vocab = self.engine.descriptor().vocab;
+        (from..to).map(|p| (((p * 31 + stream * 17) * 7 + 3) % vocab) as u32).collect()
     }
 
     fn feed(&self, sequence: &mut Sequence, tokens: &[u32]) -> Result<Vec<f32>, String> {
@@ -51,7 +52,7 @@ impl Stage<'_> {
         if a.live().map_err(text)? != b.live().map_err(text)? {
             return Err(format!("{what}: the states differ"));
         }
-        for token in [5, 77, 130] {
+        for token in self.tokens(3, 0, 3) {
             let (x, y) = (self.feed(a, &[token])?, self.feed(b, &[token])?);
             if x.iter().zip(&y).any(|(x, y)| x.to_bits() != y.to_bits() || !x.is_finite()) {
                 return Err(format!("{what}: the logits of later tokens differ"));
@@ -83,7 +84,7 @@ fn truncate_is_exact(stage: &Stage<'_>) -> Result<u64, String> {
     let mut compared = 0;
     for (len, back) in TRUNCATIONS {
         let what = format!("{len} tokens less {back}");
-        let all = tokens(0, 0, len);
+        let all = stage.tokens(0, 0, len);
         let mut sequence = stage.straight(&all)?;
         sequence.truncate(len - back).map_err(|e| format!("{what}: {e}"))?;
         let mut straight = stage.straight(&all[..len - back])?;
@@ -91,7 +92,7 @@ fn truncate_is_exact(stage: &Stage<'_>) -> Result<u64, String> {
         // Once more over the same ground with other content.
         let target = len - back;
         sequence.truncate(target).map_err(|e| format!("{what}, again: {e}"))?;
-        let other = tokens(1, target, target + back + 70);
+        let other = stage.tokens(1, target, target + back + 70);
         stage.feed(&mut sequence, &other)?;
         let mut straight = stage.straight(&[&all[..target], &other[..]].concat())?;
         compared += stage.same(&format!("{what}, other content"), &mut sequence, &mut straight)?;
@@ -100,7 +101,7 @@ fn truncate_is_exact(stage: &Stage<'_>) -> Result<u64, String> {
 }
 
 fn truncate_past_history(stage: &Stage<'_>) -> Result<u64, String> {
-    let all = tokens(0, 0, 330);
+    let all = stage.tokens(0, 0, 330);
     let mut sequence = stage.straight(&all)?;
     let held_bytes = sequence.size_bytes();
     let mut compared = 0;
@@ -132,11 +133,11 @@ fn truncate_past_history(stage: &Stage<'_>) -> Result<u64, String> {
 fn restore_is_exact(stage: &Stage<'_>) -> Result<u64, String> {
     let mut compared = 0;
     for (before, after) in [(1, 300), (63, 2), (64, 200), (100, 29), (300, 1)] {
-        let prefix = tokens(0, 0, before);
+        let prefix = stage.tokens(0, 0, before);
         let mut sequence = stage.straight(&prefix)?;
         let checkpoint = sequence.checkpoint().map_err(text)?;
         for stream in [1, 2] {
-            stage.feed(&mut sequence, &tokens(stream, before, before + after))?;
+            stage.feed(&mut sequence, &stage.tokens(stream, before, before + after))?;
             sequence.restore(&checkpoint).map_err(text)?;
         }
         let mut straight = stage.straight(&prefix)?;
@@ -149,7 +150,7 @@ fn restore_is_exact(stage: &Stage<'_>) -> Result<u64, String> {
 }
 
 fn no_nesting(stage: &Stage<'_>) -> Result<u64, String> {
-    let mut sequence = stage.straight(&tokens(0, 0, 10))?;
+    let mut sequence = stage.straight(&stage.tokens(0, 0, 10))?;
     let checkpoint = sequence.checkpoint().map_err(text)?;
     match sequence.checkpoint() {
         Err(SequenceError::Checkpoint { reason }) if reason.contains("another checkpoint") => {}
@@ -157,13 +158,13 @@ fn no_nesting(stage: &Stage<'_>) -> Result<u64, String> {
     }
     drop(checkpoint);
     sequence.checkpoint().map_err(|e| format!("after the first went: {e}"))?.release();
-    let mut straight = stage.straight(&tokens(0, 0, 10))?;
+    let mut straight = stage.straight(&stage.tokens(0, 0, 10))?;
     stage.same("after the refusal", &mut sequence, &mut straight)
 }
 
 fn foreign_and_stale(stage: &Stage<'_>) -> Result<u64, String> {
-    let mut a = stage.straight(&tokens(0, 0, 70))?;
-    let mut b = stage.straight(&tokens(1, 0, 70))?;
+    let mut a = stage.straight(&stage.tokens(0, 0, 70))?;
+    let mut b = stage.straight(&stage.tokens(1, 0, 70))?;
     let of_a = a.checkpoint().map_err(text)?;
     let refused = |result: Result<(), SequenceError>, part: &str| match result {
         Err(SequenceError::Checkpoint { reason }) if reason.contains(part) => Ok(()),
@@ -174,7 +175,7 @@ fn foreign_and_stale(stage: &Stage<'_>) -> Result<u64, String> {
     refused(fork.restore(&of_a), "another sequence")?;
     a.reset();
     refused(a.restore(&of_a), "reset")?;
-    let mut straight = stage.straight(&tokens(1, 0, 70))?;
+    let mut straight = stage.straight(&stage.tokens(1, 0, 70))?;
     let mut empty = stage.sequence()?;
     let compared = stage.same("after the refusal", &mut b, &mut straight)?;
     Ok(compared + stage.same("after reset and refusal", &mut a, &mut empty)?)
@@ -183,10 +184,10 @@ fn foreign_and_stale(stage: &Stage<'_>) -> Result<u64, String> {
 fn forks(stage: &Stage<'_>) -> Result<u64, String> {
     let mut compared = 0;
     for len in [1, 63, 64, 100, 256, 300] {
-        let prefix = tokens(0, 0, len);
+        let prefix = stage.tokens(0, 0, len);
         let mut parent = stage.straight(&prefix)?;
         let mut child = parent.fork().map_err(text)?;
-        let (left, right) = (tokens(1, len, len + 90), tokens(2, len, len + 70));
+        let (left, right) = (stage.tokens(1, len, len + 90), stage.tokens(2, len, len + 70));
         stage.feed(&mut parent, &left)?;
         stage.feed(&mut child, &right)?;
         let mut straight = stage.straight(&[&prefix[..], &left].concat())?;
@@ -200,7 +201,7 @@ fn forks(stage: &Stage<'_>) -> Result<u64, String> {
 
 fn refusals(stage: &Stage<'_>) -> Result<u64, String> {
     let vocab = stage.engine.descriptor().vocab;
-    let prefix = tokens(0, 0, 70);
+    let prefix = stage.tokens(0, 0, 70);
     let (mut good, mut empty, mut outside, mut miscounted) = (
         stage.straight(&prefix)?,
         stage.straight(&prefix)?,
@@ -238,7 +239,7 @@ fn refusals(stage: &Stage<'_>) -> Result<u64, String> {
 }
 
 fn reset(stage: &Stage<'_>) -> Result<u64, String> {
-    let mut sequence = stage.straight(&tokens(0, 0, 200))?;
+    let mut sequence = stage.straight(&stage.tokens(0, 0, 200))?;
     sequence.reset();
     if !sequence.is_empty() {
         return Err("a reset sequence is not empty".to_owned());
