@@ -54,10 +54,14 @@ struct Peer {
         vocab = llama_vocab_n_tokens(llama_model_get_vocab(model));
     }
 
-    // One step; the id of the largest logit, the lowest on ties.
+    // One step, in pieces of at most a batch; the id of the largest logit, the lowest on ties.
     llama_token step(std::vector<llama_token> tokens) {
-        if (llama_decode(context, llama_batch_get_one(tokens.data(), int32_t(tokens.size()))) != 0)
-            throw std::runtime_error("llama_decode failed");
+        const size_t most = llama_n_batch(context);
+        for (size_t from = 0; from < tokens.size(); from += most) {
+            const auto piece = int32_t(std::min(most, tokens.size() - from));
+            if (llama_decode(context, llama_batch_get_one(tokens.data() + from, piece)) != 0)
+                throw std::runtime_error("llama_decode failed");
+        }
         const float *logits = llama_get_logits_ith(context, -1);
         return llama_token(std::max_element(logits, logits + vocab) - logits);
     }
