@@ -34,6 +34,17 @@ impl Tone {
     }
 }
 
+/// Whoever read stdout is gone.
+#[derive(Debug, thiserror::Error)]
+#[error("the reader of the output is gone")]
+pub(super) struct ReaderGone;
+
+fn write(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
+}
+
 impl Console {
     /// A console for the global flags.
     pub(crate) fn new(color: ColorChoice, quiet: bool, json: bool) -> Console {
@@ -82,14 +93,28 @@ impl Console {
         !self.quiet && io::stderr().is_terminal()
     }
 
-    /// Writes the product of the command, unchanged, to stdout.
+    /// Writes the product of the command, unchanged, to stdout. A reader that went away
+    /// (`assay … | head`) has seen enough: the command goes on to its own exit code.
     ///
     /// # Errors
-    /// The write failed; a closed pipe ends the command without a message.
+    /// The write failed, as on a full disk.
     pub(crate) fn product(&self, text: &str) -> io::Result<()> {
-        let mut stdout = io::stdout().lock();
-        stdout.write_all(text.as_bytes())?;
-        stdout.flush()
+        match write(text) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            other => other,
+        }
+    }
+
+    /// As [`Console::product`], for text that is still being made: without a reader there is nothing
+    /// to make it for.
+    ///
+    /// # Errors
+    /// The write failed; a closed pipe is a [`ReaderGone`], which ends the command in silence.
+    pub(crate) fn stream(&self, text: &str) -> io::Result<()> {
+        write(text).map_err(|error| match error.kind() {
+            io::ErrorKind::BrokenPipe => io::Error::new(error.kind(), ReaderGone),
+            _ => error,
+        })
     }
 
     /// Writes a value as indented JSON and a line end to stdout.

@@ -1,6 +1,7 @@
 //! Errors of the command line: a message and the exit code it ends the process with.
 
 use super::Console;
+use super::console::ReaderGone;
 use crate::units::Exit;
 use std::fmt;
 
@@ -24,21 +25,42 @@ impl Failure {
 
     /// Prints the message with its causes and gives the exit code.
     pub(super) fn report(&self, console: &Console) -> Exit {
-        let closed_pipe = self.error.downcast_ref::<std::io::Error>().is_some_and(|e| {
-            // The reader of our output went away (`assay … | head`): nothing to say, no failure.
-            e.kind() == std::io::ErrorKind::BrokenPipe
-        });
-        if closed_pipe {
+        let error = self.error.downcast_ref::<std::io::Error>().and_then(|e| e.get_ref());
+        if error.is_some_and(|e| e.is::<ReaderGone>()) {
+            // `assay generate … | head`: nothing to say, no failure.
             return Exit::Success;
         }
-        console.error(&format!("{:#}", self.error));
+        console.error(&self.message());
         self.exit
+    }
+
+    /// The message and its causes, those left out that the message before them holds already.
+    fn message(&self) -> String {
+        let mut said: Vec<String> = Vec::new();
+        for cause in self.error.chain() {
+            let words = cause.to_string();
+            if !said.last().is_some_and(|before| before.contains(&words)) {
+                said.push(words);
+            }
+        }
+        said.join(": ")
     }
 }
 
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Failure {
         Failure { exit: Exit::Io, error: error.into() }
+    }
+}
+
+/// For processes that serve another one over a pipe: where that one is gone, the service has ended.
+///
+/// # Errors
+/// Every other failure.
+pub(crate) fn unless_closed(served: std::io::Result<()>) -> std::io::Result<()> {
+    match served {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
     }
 }
 
@@ -64,5 +86,34 @@ impl<T, E: Into<anyhow::Error>> OrExit<T> for Result<T, E> {
 
     fn or_exit_with(self, exit: Exit, context: impl FnOnce() -> String) -> Result<T, Failure> {
         self.map_err(|e| Failure { exit, error: e.into().context(context()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot read a.json: {source}")]
+    struct Holds {
+        source: std::io::Error,
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("the run is lost")]
+    struct Lacks {
+        source: Holds,
+    }
+
+    #[test]
+    fn every_cause_is_said_once() {
+        let missing = || std::io::Error::from_raw_os_error(2);
+        let failed = |error: anyhow::Error| Failure { exit: Exit::Io, error }.message();
+        let once = "cannot read a.json: No such file or directory (os error 2)";
+        assert_eq!(failed(Holds { source: missing() }.into()), once);
+        let lacks = Lacks { source: Holds { source: missing() } };
+        assert_eq!(failed(lacks.into()), format!("the run is lost: {once}"));
+        let context = anyhow::Error::from(missing()).context("cannot write b.json");
+        assert_eq!(failed(context), "cannot write b.json: No such file or directory (os error 2)");
     }
 }

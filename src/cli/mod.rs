@@ -27,7 +27,7 @@ mod schema;
 mod table;
 mod worker;
 
-pub(crate) use command_line::command_line;
+pub(crate) use command_line::{command_line, shell_word};
 pub(crate) use console::{Console, Tone};
-pub(crate) use failure::{Failure, OrExit};
+pub(crate) use failure::{Failure, OrExit, unless_closed};
 pub use root::main;

@@ -9,6 +9,6 @@ pub(super) struct Args {}
 
 /// Serves until stdin ends.
 pub(super) fn run(_args: Args, _console: &Console) -> Result<Exit, Failure> {
-    crate::harness::run::serve()?;
+    super::unless_closed(crate::harness::run::serve())?;
     Ok(Exit::Success)
 }

@@ -114,6 +114,16 @@ fn a_full_disk_under_any_output_is_74_and_named() {
     let page = ["report", "compare", &run, &run, "--out", "/dev/full"];
     let (code, _, stderr) = project.run(&page);
     assert_eq!(code, 74, "{stderr}");
+    for how in [&["-v"][..], &["-q"], &["--json"]] {
+        let full = std::fs::File::create("/dev/full").unwrap();
+        let mut command = project.assay(&[&["gates", "run", "all"], how].concat());
+        let (code, _, stderr) = ended(command.stdout(full).output().unwrap());
+        assert_eq!(code, 74, "{how:?}: {stderr}");
+        assert!(stderr.contains("error: No space left on device"), "{how:?}: {stderr}");
+        let run = project.runs().pop().unwrap();
+        assert_eq!(trials(&run).len(), 3, "{how:?}");
+        assert!(run.extension().is_none() && run.join("report.html").is_file(), "{how:?}");
+    }
     for arguments in [&["gates", "list"][..], &["gates", "list", "--json"], &["doctor"]] {
         let full = std::fs::File::create("/dev/full").unwrap();
         let (code, _, stderr) = ended(project.assay(arguments).stdout(full).output().unwrap());
@@ -224,6 +234,46 @@ fn a_closed_pipe_is_no_failure() {
     command.current_dir(project.path()).args(["-o", "pipefail", "-c", &script]);
     let (code, _, stderr) = ended(command.output().unwrap());
     assert_eq!((code, stderr.as_str()), (0, ""));
+}
+
+/// Nobody reads: every verdict keeps its exit code, and records are made to their end.
+#[test]
+fn a_closed_pipe_changes_no_verdict() {
+    let project = Project::new(&[("bad", "behaviour: [pass, fail]\nrepeat: 3")]);
+    let closed = |arguments: &[&str]| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let (code, _, stderr) = ended(project.assay(arguments).stdout(writer).output().unwrap());
+        assert!(
+            !stderr.contains("panicked") && !stderr.contains("error:"),
+            "{arguments:?}: {stderr}"
+        );
+        code
+    };
+    for (at, how) in [&["-v"][..], &["-q"], &["--json"], &[]].into_iter().enumerate() {
+        assert_eq!(closed(&[&["gates", "run", "all"], how].concat()), 1, "{how:?}");
+        let run = project.runs().pop().unwrap();
+        assert_eq!(project.runs().len(), at + 1);
+        assert_eq!(trials(&run).len(), 6, "{how:?}");
+        assert!(run.extension().is_none() && run.join("report.html").is_file(), "{how:?}");
+    }
+    let run = project.runs()[0].display().to_string();
+    assert_eq!(closed(&["report", "merge", &run]), 1);
+    assert_eq!(closed(&["gates", "list"]), 0);
+    let llama = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/llama");
+    let llama = llama.display().to_string();
+    let manifest = |name: &str, seed: &str| {
+        let arguments =
+            ["generate", "--model", &llama, "-p", "a", "--max-tokens", "1", "--seed", seed];
+        assert_eq!(project.run(&[&arguments[..], &["--manifest", name]].concat()).0, 0);
+    };
+    manifest("a.json", "1");
+    manifest("b.json", "2");
+    let compare = ["manifest", "compare", "a.json", "b.json"];
+    assert_eq!(closed(&compare), project.run(&compare).0);
+    assert_eq!(project.run(&compare).0, 1);
+    // Text that is still being generated ends with its reader, in silence.
+    assert_eq!(closed(&["generate", "--model", &llama, "-p", "a", "--max-tokens", "8", "-q"]), 0);
 }
 
 /// `--set` keeps all 64 bits of a seed, and takes nothing else for one.

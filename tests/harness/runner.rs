@@ -276,3 +276,156 @@ fn junit_and_markdown_name_every_failure() {
     let markdown = std::fs::read_to_string(project.path().join("m.md")).unwrap();
     assert!(markdown.contains("- **probe/cpu/fail/n=0** (fail): expected nothing"), "{markdown}");
 }
+
+/// Kills `gates run` with these arguments once some records are there; the `.partial` folder.
+fn killed(project: &Project, out: &str, arguments: &[&str]) -> std::path::PathBuf {
+    let arguments = [&["gates", "run"], arguments, &["--jobs", "1", "-q", "--out", out]].concat();
+    let mut child = project.assay(&arguments).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let partial = wait_for_lines(&project.path().join(out), 3);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    partial
+}
+
+const SLOW: &str = "behaviour: [pass]\nrepeat: 30\nwait_ms: 60";
+
+/// A stopped run of two gates is no complete run of one of them.
+#[test]
+fn a_run_is_resumed_with_its_own_selection_values_and_gates() {
+    let project = Project::new(&[("one", SLOW), ("two", SLOW)]);
+    let partial = killed(&project, "r", &["one", "two"]);
+    let run = partial.display().to_string();
+    let resume = |arguments: &[&str]| {
+        let (code, stdout, stderr) =
+            project.run(&[&["gates", "run"], arguments, &["-q", "--resume", &run]].concat());
+        (code, stdout + &stderr)
+    };
+    for (arguments, reason) in [
+        (&["one"][..], "it selected `one two`, this selects `one`; name the same gates"),
+        (&["two", "one"], "it selected `one two`, this selects `two one`"),
+        (&["one", "two", "--set", "repeat=31"], "it was made with other values of --set"),
+    ] {
+        let (code, told) = resume(arguments);
+        assert!(code == 64 && told.contains(reason), "{arguments:?}: {code} {told}");
+    }
+    // A trial that the gate lacks by now would be counted in place of one that it has.
+    project.write("one", "behaviour: [measure]\nrepeat: 30");
+    let (code, told) = resume(&["one", "two"]);
+    assert!(code == 64 && told.contains("its gates have changed"), "{code} {told}");
+    assert!(told.contains("they have no trial `one/cpu/pass/n="), "{told}");
+    project.write("one", SLOW);
+    let (code, told) = resume(&["one", "two"]);
+    assert_eq!(code, 0, "{told}");
+    let done = project.path().join("r").join(partial.file_stem().unwrap());
+    assert_eq!(trials(&done).len(), 60);
+    let record = std::fs::read_to_string(done.join("run.json")).unwrap();
+    assert!(!record.contains("\"pending\""), "nothing is missing from a complete run");
+    let run = done.display().to_string();
+    let again = ["gates", "run", "one", "two", "--resume", &run];
+    let (code, _, stderr) = project.run(&again);
+    assert!(code == 64 && stderr.contains("it is complete"), "{code} {stderr}");
+}
+
+#[test]
+fn what_stopped_parts_did_not_run_is_named_everywhere() {
+    let project = Project::new(&[("probe", SLOW)]);
+    let parts = ["hash:1/2", "hash:2/2"].map(|part| {
+        killed(&project, &part[5..6], &["all", "--partition", part]).display().to_string()
+    });
+    let files = ["--junit", "j.xml", "--markdown", "m.md", "--json"];
+    let merge = [&["report", "merge", &parts[0], &parts[1]], &files[..]].concat();
+    let (code, stdout, stderr) = project.run(&merge);
+    assert_eq!(code, 1, "{stdout}{stderr}");
+    let summary: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    let missing = summary["missing"].as_array().unwrap().len();
+    assert!((1..28).contains(&missing), "{missing}");
+    assert_eq!(summary["missing_trials"].as_u64(), Some(missing as u64));
+    let read = |name: &str| std::fs::read_to_string(project.path().join(name)).unwrap();
+    let junit = read("j.xml");
+    assert_eq!(junit.matches("<error message=\"planned and not run\"/>").count(), missing);
+    assert!(
+        junit.contains(&format!("tests=\"30\" failures=\"0\" errors=\"{missing}\"")),
+        "{junit}"
+    );
+    assert!(read("m.md").contains(&format!(", {missing} planned and not run on")));
+    // What one part lost and the whole executed is not lost.
+    let (_, stdout, _) = project.run(&merge[..4]);
+    assert!(stdout.contains(&format!("{missing} planned and not run in")), "{stdout}");
+    assert_eq!(project.run(&["gates", "run", "all", "-q", "--out", "whole"]).0, 0);
+    let whole = only_run(&project.path().join("whole")).display().to_string();
+    let (code, stdout, _) = project.run(&["report", "merge", "-q", &parts[0], &parts[1], &whole]);
+    assert!(code == 0 && stdout.starts_with("passed: 30 passed in "), "{code} {stdout}");
+    // A run that was put together is not one to go on with.
+    let merged = project.runs().pop().unwrap().display().to_string();
+    let (code, _, stderr) = project.run(&["gates", "run", "all", "--resume", &merged]);
+    assert!(code == 64 && stderr.contains("it was merged from "), "{code} {stderr}");
+}
+
+#[test]
+fn a_part_without_trials_is_a_part() {
+    let project = Project::new(&[("probe", "behaviour: [pass]")]);
+    let mut words = Vec::new();
+    for part in ["1", "2"] {
+        let hash = format!("hash:{part}/2");
+        let run = ["gates", "run", "all", "-q", "--partition", &hash, "--out", part];
+        let (code, stdout, stderr) = project.run(&run);
+        assert_eq!(code, 0, "{stdout}{stderr}");
+        words.push(stdout.split(" in ").next().unwrap().to_owned());
+    }
+    words.sort();
+    assert_eq!(words, ["nothing ran: 0 passed", "passed: 1 passed"]);
+    let part = |n: &str| only_run(&project.path().join(n)).display().to_string();
+    let (code, stdout, stderr) = project.run(&["report", "merge", "-q", &part("1"), &part("2")]);
+    assert!(code == 0 && stdout.starts_with("passed: 1 passed in "), "{stdout}{stderr}");
+    // Where nothing is selected, a part of it is a mistake.
+    let (code, _, _) = project.run(&["gates", "run", "probe/gpu/*", "--partition", "hash:1/2"]);
+    assert_eq!(code, 64);
+}
+
+#[test]
+fn a_run_that_only_skips_does_not_say_that_it_passed() {
+    let project = Project::new(&[("probe", "behaviour: [pass]\nrequires: { set: [repeat] }")]);
+    let (code, stdout, stderr) = project.run(&["gates", "run", "all", "--markdown", "m.md"]);
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    assert!(stdout.contains("nothing ran: 0 passed, 1 skipped in"), "{stdout}");
+    let markdown = std::fs::read_to_string(project.path().join("m.md")).unwrap();
+    assert!(markdown.starts_with("### Assay gates: nothing ran\n"), "{markdown}");
+    let page = std::fs::read_to_string(project.runs()[0].join("report.html")).unwrap();
+    assert!(page.contains("Nothing ran, 1 trial skipped"), "{page}");
+    assert!(page.contains("verdict skip"), "{page}");
+}
+
+/// The command that a stopped run prints goes through a shell.
+#[cfg(unix)]
+#[test]
+fn the_command_to_continue_continues() {
+    let keys = "behaviour: [fail, pass]\nrepeat: 5\nwait_ms: 20";
+    let project = Project::new(&[("probe", keys)]);
+    let odd = "it's here";
+    let (code, _, stderr) = project.run(&[
+        "gates",
+        "run",
+        "prob*",
+        "--fail-fast",
+        "--jobs",
+        "1",
+        "--long",
+        "--partition",
+        "hash:1/1",
+        "--set",
+        "repeat=4",
+        "--out",
+        odd,
+    ]);
+    assert_eq!(code, 1, "{stderr}");
+    let hint = stderr.split("continue with: assay ").nth(1).unwrap().lines().next().unwrap();
+    assert!(hint.starts_with("gates run 'prob*' --resume "), "{hint}");
+    let mut shell = std::process::Command::new("bash");
+    let script = format!("exec \"$0\" -q {hint}");
+    shell.current_dir(project.path()).args(["-c", &script, env!("CARGO_BIN_EXE_assay")]);
+    let (code, stdout, stderr) = crate::support::ended(shell.output().unwrap());
+    assert_eq!(code, 1, "{stdout}{stderr}");
+    assert!(stdout.contains("failed: 4 passed, 4 failed in"), "{stdout}{stderr}");
+    let run = only_run(&project.path().join(odd));
+    assert!(run.extension().is_none(), "{} is complete", run.display());
+}

@@ -103,10 +103,12 @@ pub(in crate::cli) fn print(
 
 /// One line: how it ended, the counts, and what it could not establish.
 fn summary_line(summary: &RunSummary, interrupted: bool, console: &Console) -> String {
-    let (word, tone) = match summary.exit() {
-        _ if interrupted => ("interrupted", Tone::Caution),
-        Exit::Success => ("passed", Tone::Good),
-        _ => ("failed", Tone::Bad),
+    let word = if interrupted { "interrupted" } else { summary.word() };
+    let tone = match summary.exit() {
+        Exit::Success if word == "passed" => Tone::Good,
+        _ if interrupted => Tone::Caution,
+        Exit::Success => Tone::Caution,
+        _ => Tone::Bad,
     };
     let Counts { pass, fail, error, skip, measured } = summary.counts;
     let mut parts = vec![format!("{pass} passed")];
@@ -115,6 +117,7 @@ fn summary_line(summary: &RunSummary, interrupted: bool, console: &Console) -> S
         (error, if error == 1 { "error" } else { "errors" }),
         (skip, "skipped"),
         (measured, "measured"),
+        (summary.missing_trials, "planned and not run"),
     ] {
         if n > 0 {
             parts.push(format!("{n} {what}"));

@@ -2,14 +2,14 @@
 
 use super::table::count;
 use super::{Console, Failure, Selection, finished};
-use crate::cli::OrExit;
+use crate::cli::{OrExit, shell_word};
 use crate::harness::Partition;
-use crate::harness::records::{RunSummary, load};
+use crate::harness::records::{RunOptions, RunSummary, load};
 use crate::harness::report::write_report;
 use crate::harness::run::{Launch, Launched, RunError, RunOutcome};
 use crate::units::Exit;
 use libtest_mimic::{Arguments, ColorSetting, FormatSetting};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -96,13 +96,17 @@ pub(super) fn run(args: Args, console: &Console) -> Result<Exit, Failure> {
         let trials = load(&outcome.folder).or_exit(Exit::Io)?.trials;
         finished::files(args.junit.as_deref(), args.markdown.as_deref(), &summary, &trials)?;
     }
+    let page = write_report(&outcome.folder).or_exit(Exit::Io)?;
     if console.json() {
         console.product_json(&summary)?;
     } else {
         print(&summary, &outcome, console)?;
     }
-    report(&outcome, console)?;
-    Ok(exit(&args, &summary, &outcome, console))
+    console.note(&format!("report: {}", page.display()));
+    match outcome.unprinted {
+        Some(error) => Err(error).or_exit(Exit::Io),
+        None => Ok(exit(&args, &summary, &outcome, console)),
+    }
 }
 
 fn launch(args: &Args, interrupted: Arc<AtomicBool>) -> Result<Launch, Failure> {
@@ -150,19 +154,28 @@ fn print(summary: &RunSummary, outcome: &RunOutcome, console: &Console) -> Resul
     finished::print(summary, outcome.interrupted, console)?;
     if outcome.not_run > 0 {
         console.note(&format!(
-            "{} not run; continue with: assay gates run {} --resume {}",
+            "{} not run; continue with: {}",
             count(outcome.not_run as u64, "trial"),
-            summary.run.options.selection.join(" "),
-            summary.run.run_id
+            resuming(&summary.run.options, &outcome.folder)
         ));
     }
     console.note(&format!("records: {}", outcome.folder.display()));
     Ok(())
 }
 
-/// The report beside the records.
-fn report(outcome: &RunOutcome, console: &Console) -> Result<(), Failure> {
-    let page = write_report(&outcome.folder).or_exit(Exit::Io)?;
-    console.note(&format!("report: {}", page.display()));
-    Ok(())
+/// The command that continues a run, as a shell takes it.
+fn resuming(options: &RunOptions, folder: &Path) -> String {
+    let mut words: Vec<String> = ["assay", "gates", "run"].map(str::to_owned).into();
+    words.extend(options.selection.iter().map(|word| shell_word(word)));
+    words.extend(["--resume".to_owned(), shell_word(&folder.to_string_lossy())]);
+    if options.long {
+        words.push("--long".to_owned());
+    }
+    if let Some(part) = &options.partition {
+        words.extend(["--partition".to_owned(), part.clone()]);
+    }
+    for (key, value) in &options.set {
+        words.extend(["--set".to_owned(), shell_word(&format!("{key}={value}"))]);
+    }
+    words.join(" ")
 }

@@ -65,7 +65,7 @@ impl<'a> Printer<'a> {
         }
         let terminal = std::io::stdout().is_terminal();
         if self.streams && terminal && !self.text.is_empty() && !self.text.ends_with('\n') {
-            self.console.product("\n")?;
+            self.console.stream("\n")?;
         }
         Ok(self.text)
     }
@@ -92,9 +92,9 @@ impl<'a> Printer<'a> {
 /// Generated text on stdout: made safe for a terminal, unchanged elsewhere.
 pub(super) fn show(console: &Console, text: &str) -> Result<(), Failure> {
     if std::io::stdout().is_terminal() {
-        console.product(&terminal_safe(text))?;
+        console.stream(&terminal_safe(text))?;
     } else {
-        console.product(text)?;
+        console.stream(text)?;
     }
     Ok(())
 }

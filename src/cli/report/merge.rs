@@ -41,7 +41,7 @@ pub(super) fn run(args: &Args, console: &Console) -> Result<Exit, Failure> {
     for folder in &args.runs {
         let run = load(folder).or_exit(Exit::Io)?;
         if !run.is_complete() {
-            let missing = run.run.planned_trials.saturating_sub(run.trials.len() as u64);
+            let (missing, _) = run.missing();
             console.warning(&format!(
                 "{} was stopped: {missing} of its trials have no record and count as missing",
                 folder.display()

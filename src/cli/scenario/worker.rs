@@ -7,6 +7,6 @@ use std::io::{stdin, stdout};
 
 /// Serves one arm until the runner closes the pipe.
 pub(super) fn run() -> Result<Exit, Failure> {
-    serve(stdin().lock(), stdout().lock())?;
+    crate::cli::unless_closed(serve(stdin().lock(), stdout().lock()))?;
     Ok(Exit::Success)
 }

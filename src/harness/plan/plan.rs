@@ -87,6 +87,7 @@ impl Plan {
 pub fn plan(files: Vec<GateFile>, options: &PlanOptions) -> Result<Plan, PlanError> {
     let mut plan = Plan::default();
     let mut faults = Vec::new();
+    let mut any_selected = false;
     let mut used = vec![false; options.patterns.len()];
     for file in files {
         let at = plan.gates.len();
@@ -114,6 +115,7 @@ pub fn plan(files: Vec<GateFile>, options: &PlanOptions) -> Result<Plan, PlanErr
             }
             any |= selected;
         }
+        any_selected |= any;
         if any || options.patterns.iter().any(whole) {
             plan.not_applicable.extend(expansion.not_applicable);
             plan.gates.push(PlannedGate { file, part: expansion.part, trials: count });
@@ -127,7 +129,8 @@ pub fn plan(files: Vec<GateFile>, options: &PlanOptions) -> Result<Plan, PlanErr
     {
         return Err(PlanError::NoTrial(word.clone()));
     }
-    if plan.trials.is_empty() {
+    // Of few trials a part may have none: it is run as the others are, or they could not be joined.
+    if plan.trials.is_empty() && !(options.partition.is_some() && any_selected) {
         return Err(PlanError::Nothing);
     }
     Ok(plan)

@@ -5,7 +5,8 @@ use crate::harness::kind::Verdict;
 use std::fmt::Write as _;
 
 /// The summary and its trials as JUnit XML: a suite per gate, a case per trial that did not pass
-/// and a count of those that did.
+/// and a count of those that did. A trial that was planned and did not run is an error there: CI
+/// systems go by the file.
 pub fn junit(summary: &RunSummary, trials: &[TrialRecord]) -> String {
     let counts = summary.counts;
     let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
@@ -14,21 +15,23 @@ pub fn junit(summary: &RunSummary, trials: &[TrialRecord]) -> String {
     let _ = writeln!(
         xml,
         "<testsuites name=\"assay\" tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\" time=\"{}\">",
-        counts.total(),
+        counts.total() + summary.missing.len() as u64,
         counts.fail,
-        counts.error,
+        counts.error + summary.missing.len() as u64,
         counts.skip,
         seconds(summary.run.elapsed_ms)
     );
     for gate in &summary.gates {
         let c = gate.counts;
+        let prefix = format!("{}/", gate.gate.gate);
+        let missing: Vec<_> = summary.missing.iter().filter(|m| m.starts_with(&prefix)).collect();
         let _ = writeln!(
             xml,
             "  <testsuite name=\"{}\" tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\" time=\"{}\" timestamp=\"{}\">",
             escape(&gate.gate.gate),
-            c.total(),
+            c.total() + missing.len() as u64,
             c.fail,
-            c.error,
+            c.error + missing.len() as u64,
             c.skip,
             seconds(gate.duration_ms),
             escape(&summary.run.started)
@@ -55,6 +58,14 @@ pub fn junit(summary: &RunSummary, trials: &[TrialRecord]) -> String {
                     writeln!(xml, "><{tag} message=\"{message}\">{evidence}</{tag}></testcase>")
                 }
             };
+        }
+        for name in missing {
+            let _ = writeln!(
+                xml,
+                "    <testcase classname=\"{}\" name=\"{}\"><error message=\"planned and not run\"/></testcase>",
+                escape(&gate.gate.gate),
+                escape(name)
+            );
         }
         xml.push_str("  </testsuite>\n");
     }

@@ -1,7 +1,7 @@
 //! Reading a run folder back.
 
 use super::{RecordError, RunRecord, SCHEMA_VERSION, TrialRecord, line};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// A run as it was recorded.
@@ -24,6 +24,16 @@ impl GateRun {
     pub fn from_parts(run: RunRecord, trials: Vec<TrialRecord>) -> GateRun {
         let last_line = run.last_line.clone().unwrap_or_default();
         GateRun { folder: PathBuf::new(), run, trials, torn_bytes: 0, whole_bytes: 0, last_line }
+    }
+
+    /// Planned trials without a record, by name; their number alone where the run was made before
+    /// names were recorded.
+    pub fn missing(&self) -> (u64, Vec<String>) {
+        let recorded: BTreeSet<&str> = self.trials.iter().map(|t| t.name.as_str()).collect();
+        let lost = |name: &&String| !recorded.contains(name.as_str());
+        let names: Vec<String> = self.run.pending.iter().filter(lost).cloned().collect();
+        let counted = self.run.planned_trials.saturating_sub(self.trials.len() as u64);
+        (counted.max(names.len() as u64), names)
     }
 
     /// Whether the run was finished.

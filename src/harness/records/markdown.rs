@@ -9,13 +9,19 @@ const SHOWN_FAILURES: usize = 20;
 /// The summary as Markdown.
 pub fn markdown(summary: &RunSummary) -> String {
     let counts = summary.counts;
-    let passed = summary.exit() == crate::units::Exit::Success;
+    let word = match summary.word() {
+        "failed" => "**failed**",
+        other => other,
+    };
+    let missing = match summary.missing_trials {
+        0 => String::new(),
+        n => format!(", {n} planned and not run"),
+    };
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = writeln!(
         text,
-        "### Assay gates: {}\n\n{} passed, {} failed, {} errors, {} skipped, {} measured on {}, {} s\n",
-        if passed { "passed" } else { "**failed**" },
+        "### Assay gates: {word}\n\n{} passed, {} failed, {} errors, {} skipped, {} measured{missing} on {}, {} s\n",
         counts.pass,
         counts.fail,
         counts.error,
@@ -50,6 +56,16 @@ pub fn markdown(summary: &RunSummary) -> String {
             let _ = writeln!(text, "- **{name}** ({}): {}", trial.verdict, escape(&trial.message));
         }
         let more = summary.failures.len().saturating_sub(SHOWN_FAILURES);
+        if more > 0 {
+            let _ = writeln!(text, "- and {more} more");
+        }
+    }
+    if !summary.missing.is_empty() {
+        text.push_str("\n#### Planned and not run\n\n");
+        for name in summary.missing.iter().take(SHOWN_FAILURES) {
+            let _ = writeln!(text, "- {}", escape(name));
+        }
+        let more = summary.missing.len().saturating_sub(SHOWN_FAILURES);
         if more > 0 {
             let _ = writeln!(text, "- and {more} more");
         }

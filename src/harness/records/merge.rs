@@ -51,12 +51,12 @@ pub fn merge(runs: &[GateRun], out: &Path, command: Vec<String>) -> Result<Merge
     let gates = gates(runs)?;
     let joined = Joined::of(runs);
     let record = record(runs, gates, &joined.trials, command)?;
-    let elapsed_ms = record.elapsed_ms;
+    let (elapsed_ms, lacking) = (record.elapsed_ms, record.pending.clone());
     let mut writer = RunWriter::create(out, RunRecord { elapsed_ms: 0, ..record })?;
     for trial in &joined.trials {
         writer.append(trial)?;
     }
-    let folder = writer.finish(elapsed_ms)?;
+    let folder = writer.finish(elapsed_ms, lacking)?;
     Ok(Merged { folder, shared: joined.shared, disputed: joined.disputed })
 }
 
@@ -195,8 +195,7 @@ fn record(
             options.selection.push(word.clone());
         }
     }
-    let lost =
-        total(runs.iter().map(|r| r.run.planned_trials.saturating_sub(r.trials.len() as u64)));
+    let (lost, pending) = lost(runs, trials);
     let started = merged.iter().map(|m| m.started.clone()).min().unwrap_or_default();
     Ok(RunRecord {
         run_id: run_id(&crate::units::utc_now()),
@@ -209,12 +208,26 @@ fn record(
         gates,
         not_applicable,
         planned_trials: lost.saturating_add(trials.len() as u64),
+        pending,
         unestablished: open,
         last_line: None,
         merged,
         missing_parts,
         ..first.clone()
     })
+}
+
+/// The trials that were planned and that no run recorded: their number, and those of them that are
+/// known by name. What one run lost and another executed is not lost.
+fn lost(runs: &[GateRun], trials: &[TrialRecord]) -> (u64, Vec<String>) {
+    let recorded: BTreeSet<&str> = trials.iter().map(|t| t.name.as_str()).collect();
+    let (mut names, mut nameless) = (BTreeSet::new(), 0_u64);
+    for run in runs {
+        let (count, known) = run.missing();
+        nameless = nameless.saturating_add(count.saturating_sub(known.len() as u64));
+        names.extend(known.into_iter().filter(|name| !recorded.contains(name.as_str())));
+    }
+    (nameless.saturating_add(names.len() as u64), names.into_iter().collect())
 }
 
 /// What a run adds to the list of merged ones: itself, or what it was merged from.

@@ -103,8 +103,10 @@ pub struct RunSummary {
     pub failures: Vec<TrialRecord>,
     pub skips: Vec<SkipGroup>,
     pub not_applicable: Vec<NotApplicable>,
-    /// Names of trials that were planned and have no record.
+    /// Trials that were planned and have no record.
     pub missing_trials: u64,
+    /// Their names; fewer where the run was made before names were recorded.
+    pub missing: Vec<String>,
 }
 
 impl RunSummary {
@@ -117,6 +119,16 @@ impl RunSummary {
             Exit::Fail
         } else {
             Exit::Success
+        }
+    }
+
+    /// The outcome in words: `failed`, `passed`, or `nothing ran` where every trial was skipped or
+    /// none was planned, which says nothing about any claim.
+    pub fn word(&self) -> &'static str {
+        match self.exit() {
+            Exit::Success if self.counts.total() == self.counts.skip => "nothing ran",
+            Exit::Success => "passed",
+            _ => "failed",
         }
     }
 }
@@ -157,15 +169,17 @@ pub fn summarise(run: &GateRun) -> RunSummary {
             }),
         }
     }
+    let (missing_trials, missing) = run.missing();
     RunSummary {
-        run: run.run.clone(),
+        run: RunRecord { pending: Vec::new(), ..run.run.clone() },
         counts,
         by_track,
         gates,
         failures: with(Verdict::Fail).chain(with(Verdict::Error)).cloned().collect(),
         skips,
         not_applicable: run.run.not_applicable.clone(),
-        missing_trials: run.run.planned_trials.saturating_sub(run.trials.len() as u64),
+        missing_trials,
+        missing,
     }
 }
 

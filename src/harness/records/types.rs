@@ -44,6 +44,11 @@ pub struct RunRecord {
     pub not_applicable: Vec<NotApplicable>,
     /// Trials planned, skipped ones included.
     pub planned_trials: u64,
+    /// Names of planned trials that had no record when this file was written: all of them while the
+    /// run goes on, none once it is complete, those that were lost in a merged run. A name that
+    /// `trials.jsonl` has is not missing any more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pending: Vec<String>,
     /// What this run could not establish, one sentence each (a device that is absent, …).
     pub unestablished: Vec<String>,
     /// Digest of the last line of `trials.jsonl`; absent until the run is complete.

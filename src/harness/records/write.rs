@@ -50,8 +50,9 @@ impl RunWriter {
             std::fs::rename(&folder, &partial)
                 .map_err(RecordError::write("rename the folder to", &partial))?;
             folder = partial;
-            write_run(&folder, &run)?;
         }
+        // What is planned now may be more than what was planned then.
+        write_run(&folder, &run)?;
         let path = folder.join("trials.jsonl");
         let mut trials = OpenOptions::new()
             .write(true)
@@ -93,11 +94,13 @@ impl RunWriter {
         Ok(())
     }
 
-    /// Completes the run: `run.json` gets its end, the folder its final name, which is returned.
+    /// Completes the run: `run.json` gets its end and the names of the trials that it lacks (those
+    /// that merged runs lost), the folder its final name, which is returned.
     ///
     /// # Errors
     /// The folder cannot be written.
-    pub fn finish(mut self, elapsed_ms: u64) -> Result<PathBuf, RecordError> {
+    pub fn finish(mut self, elapsed_ms: u64, lacking: Vec<String>) -> Result<PathBuf, RecordError> {
+        self.run.pending = lacking;
         let path = self.folder.join("trials.jsonl");
         self.trials.sync_all().map_err(RecordError::write("flush", &path))?;
         self.run.finished = Some(crate::units::utc_now());

@@ -47,6 +47,8 @@ fn heading(summary: &RunSummary) -> String {
         format!("{} planned and not run", format::plural(summary.missing_trials, "trial"))
     } else if !summary.run.missing_parts.is_empty() {
         format!("{} missing", format::plural(summary.run.missing_parts.len() as u64, "part"))
+    } else if summary.word() == "nothing ran" {
+        format!("Nothing ran, {} skipped", format::plural(c.skip, "trial"))
     } else {
         format!("{} passed", format::plural(c.pass, "trial"))
     }
@@ -64,8 +66,11 @@ fn word(verdict: Verdict) -> (&'static str, &'static str) {
 
 fn verdict(summary: &RunSummary) -> Node {
     let c = &summary.counts;
-    let green = summary.exit() == crate::units::Exit::Success;
-    let (class, headline) = if green { ("pass", "Pass") } else { ("fail", "Fail") };
+    let (class, headline) = match summary.word() {
+        "passed" => ("pass", "Pass"),
+        "nothing ran" => ("skip", "Nothing ran"),
+        _ => ("fail", "Fail"),
+    };
     let mut totals = element("ul").class("totals");
     for v in ORDER {
         let (class, name) = word(v);

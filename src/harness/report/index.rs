@@ -106,8 +106,11 @@ pub(super) fn render_index(entries: &[Entry]) -> String {
             }
             Record::Gates(run) => {
                 let summary = summarise(run);
-                let class =
-                    if summary.exit() == crate::units::Exit::Success { "pass" } else { "fail" };
+                let class = match summary.word() {
+                    "passed" => "pass",
+                    "nothing ran" => "skip",
+                    _ => "fail",
+                };
                 let c = &summary.counts;
                 runs.push(
                     element("tr")

@@ -55,6 +55,7 @@ pub(in crate::harness) fn gate_run(id: &str, trials: Vec<TrialRecord>) -> GateRu
         gates: gates.collect(),
         not_applicable: Vec::new(),
         planned_trials: trials.len() as u64,
+        pending: Vec::new(),
         unestablished: Vec::new(),
         last_line: None,
         merged: Vec::new(),

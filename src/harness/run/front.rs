@@ -2,18 +2,24 @@
 //! `assay gates run`.
 
 use super::Session;
+use super::printing::printed;
 use crate::harness::kind::Verdict;
 use crate::harness::plan::{Plan, Trial};
-use libtest_mimic::{Arguments, Completion, Conclusion, Failed};
+use libtest_mimic::{Arguments, Completion, Failed};
+use std::io;
 use std::sync::{Arc, OnceLock};
 
-/// Shows a run as a list of tests, in the order of the plan. `start` is called with the trials
-/// that the filters of `arguments` select, unless they are only listed.
+/// Shows a run as a list of tests, in the order of the plan, and returns when every trial has ended.
+/// `start` is called with the trials that the filters of `arguments` select, unless they are only
+/// listed. What the list could not be printed for comes back beside: the trials do not end with it.
+///
+/// # Errors
+/// Those of `start`.
 pub fn front<E>(
     arguments: &Arguments,
     plan: &Plan,
     start: impl FnOnce(&dyn Fn(&Trial) -> bool) -> Result<Arc<Session>, E>,
-) -> Result<Conclusion, E> {
+) -> Result<io::Result<()>, E> {
     let session: Arc<OnceLock<Arc<Session>>> = Arc::default();
     let trials: Vec<libtest_mimic::Trial> = plan
         .trials
@@ -44,7 +50,14 @@ pub fn front<E>(
     }
     // One waiting thread: results are shown in the order of the plan, whatever order they come in.
     let arguments = Arguments { test_threads: Some(1), ..arguments.clone() };
-    Ok(libtest_mimic::run(&arguments, trials))
+    // The verdicts come from the records; the conclusion is for display only.
+    let shown = printed(move || drop(libtest_mimic::run(&arguments, trials)));
+    if let Some(session) = session.get() {
+        for at in 0..plan.trials.len() {
+            let _ = session.wait(at);
+        }
+    }
+    Ok(shown)
 }
 
 fn completion(verdict: Verdict, message: String) -> Result<Completion, Failed> {

@@ -98,11 +98,9 @@ impl Launched {
             session = Some(started.clone());
             Ok(started)
         };
+        let mut shown = Ok(());
         match arguments {
-            Some(arguments) => {
-                // The verdicts come from the records; this conclusion is for display only.
-                let _ = front(arguments, &self.plan, &mut start)?;
-            }
+            Some(arguments) => shown = front(arguments, &self.plan, &mut start)?,
             None => {
                 let session = start(&|_| true)?;
                 for at in 0..self.plan.trials.len() {
@@ -111,7 +109,7 @@ impl Launched {
             }
         }
         let (Some(session), Some(threads)) = (session, running) else { return Ok(None) };
-        let outcome = session.finish(threads)?;
+        let outcome = RunOutcome { unprinted: shown.err(), ..session.finish(threads)? };
         let summary = summarise(&load(&outcome.folder)?);
         Ok(Some((summary, outcome)))
     }
@@ -121,8 +119,8 @@ impl Launched {
         selected: &dyn Fn(&Trial) -> bool,
     ) -> Result<(Arc<Session>, Vec<JoinHandle<()>>), RunError> {
         let launch = &self.launch;
-        let planned = self.plan.trials.iter().filter(|t| selected(t)).count() as u64;
-        let mut record = self.record(planned);
+        let planned = self.plan.trials.iter().filter(|t| selected(t)).map(|t| t.name.clone());
+        let mut record = self.record(planned.collect());
         let (writer, done, retried) = match &launch.resume {
             None => (RunWriter::create(&launch.out, record)?, BTreeMap::new(), BTreeMap::new()),
             Some(name) => {
@@ -136,6 +134,7 @@ impl Launched {
                     &record.build,
                     &record.machine,
                     &record.options,
+                    &record.pending,
                     &digests.collect(),
                 )?;
                 record.run_id = run.run.run_id.clone();
@@ -164,7 +163,7 @@ impl Launched {
         Ok((session, threads))
     }
 
-    fn record(&self, planned_trials: u64) -> RunRecord {
+    fn record(&self, planned: Vec<String>) -> RunRecord {
         let launch = &self.launch;
         let started = crate::units::utc_now();
         RunRecord {
@@ -187,7 +186,8 @@ impl Launched {
             },
             gates: self.plan.gate_records(&self.root),
             not_applicable: self.plan.not_applicable.clone(),
-            planned_trials,
+            planned_trials: planned.len() as u64,
+            pending: planned,
             unestablished: self.plan.unestablished(&self.devices),
             last_line: None,
             merged: Vec::new(),

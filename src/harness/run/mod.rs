@@ -7,6 +7,7 @@ mod client;
 mod error;
 mod front;
 mod launch;
+mod printing;
 mod protocol;
 mod resume;
 mod schedule;

@@ -4,7 +4,7 @@ use super::RunError;
 use crate::harness::kind::Verdict;
 use crate::harness::records::{BuildRecord, GateRun, MachineRecord, RunOptions, TrialRecord, load};
 use crate::units::build_digest;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// A run to continue.
@@ -20,14 +20,15 @@ pub struct Previous {
 /// Finds and reads the run called `name`: a folder, or a run id below `out`.
 ///
 /// # Errors
-/// There is no such run, its records were changed, or it was made by another build, on another
-/// machine, or of another part.
+/// There is no such run, its records were changed, it was made by another build, on another machine,
+/// of another part or selection of gates or with other values, or it is complete without an error.
 pub fn previous(
     name: &str,
     out: &Path,
     build: &BuildRecord,
     machine: &MachineRecord,
     options: &RunOptions,
+    planned: &[String],
     spec_digests: &BTreeMap<String, String>,
 ) -> Result<Previous, RunError> {
     let folder = find(name, out)?;
@@ -48,7 +49,19 @@ pub fn previous(
             cpu(machine)
         )));
     }
+    if !run.run.merged.is_empty() {
+        let ids: Vec<&str> = run.run.merged.iter().map(|m| m.run_id.as_str()).collect();
+        let reason = format!("it was merged from {}; continue those", ids.join(", "));
+        return Err(refuse(reason));
+    }
     let recorded = &run.run.options;
+    if recorded.selection != options.selection {
+        let words = |o: &RunOptions| o.selection.join(" ");
+        let (was, is) = (words(recorded), words(options));
+        return Err(refuse(format!(
+            "it selected `{was}`, this selects `{is}`; name the same gates"
+        )));
+    }
     if recorded.partition != options.partition {
         let part = |o: &RunOptions| match &o.partition {
             Some(part) => format!("part {part}"),
@@ -60,6 +73,20 @@ pub fn previous(
     if recorded.long != options.long {
         let with = if recorded.long { "with" } else { "without" };
         return Err(refuse(format!("it was made {with} --long; continue it the same way")));
+    }
+    if recorded.set != options.set {
+        let reason = "it was made with other values of --set; give the same or start a new run";
+        return Err(refuse(reason.to_owned()));
+    }
+    let planned: BTreeSet<&str> = planned.iter().map(String::as_str).collect();
+    let foreign: Vec<&TrialRecord> =
+        run.trials.iter().filter(|t| !planned.contains(t.name.as_str())).collect();
+    if let Some(first) = foreign.first() {
+        return Err(refuse(format!(
+            "its gates have changed: they have no trial `{}` any more{}; start a new run",
+            first.name,
+            if foreign.len() > 1 { " (and others)" } else { "" }
+        )));
     }
     let current = build_digest().to_string();
     let mut done = BTreeMap::new();
@@ -73,6 +100,11 @@ pub fn previous(
         } else {
             done.insert(trial.name.clone(), trial.clone());
         }
+    }
+    if run.is_complete() && done.len() == planned.len() {
+        let reason =
+            "it is complete and none of its trials ended in an error: nothing is left to run";
+        return Err(refuse(reason.to_owned()));
     }
     Ok(Previous { run, done, retried })
 }

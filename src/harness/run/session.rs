@@ -43,6 +43,8 @@ pub struct RunOutcome {
     pub interrupted: bool,
     /// Trials planned and not run, because of `--fail-fast` or an interruption.
     pub not_run: usize,
+    /// Why the list of trials was not printed to its end (a full disk); the run did not suffer.
+    pub unprinted: Option<std::io::Error>,
 }
 
 /// What became of a trial.
@@ -202,11 +204,11 @@ impl Session {
         }
         let not_run = state.slots.iter().filter(|s| !matches!(s, Slot::Done(_))).count();
         let folder = if not_run == 0 {
-            state.writer.finish(elapsed_ms)?
+            state.writer.finish(elapsed_ms, Vec::new())?
         } else {
             state.writer.interrupt(elapsed_ms)?
         };
-        Ok(RunOutcome { folder, interrupted, not_run })
+        Ok(RunOutcome { folder, interrupted, not_run, unprinted: None })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -128,11 +128,10 @@ pub(super) fn compare_gate_runs(left: &GateRun, right: &GateRun) -> RunCompariso
 
 fn side(run: &GateRun) -> Side {
     let summary = summarise(run);
-    let word = if summary.exit() == crate::units::Exit::Success { "passed" } else { "failed" };
     Side {
         run_id: run.run.run_id.clone(),
         started: run.run.started.clone(),
-        outcome: word.to_owned(),
+        outcome: summary.word().to_owned(),
     }
 }
 
