@@ -51,6 +51,21 @@ fn each_change_is_refused_at_its_key() {
             "`norm_epsilon`: expected a positive number, found -1e-6",
         ),
         (
+            "\"norm_epsilon\": 1e-6",
+            "\"norm_epsilon\": 1e-60",
+            "`norm_epsilon`: expected a number that FP32 holds, 1.2e-38 to 3.4e38, found 1e-60",
+        ),
+        (
+            "\"rope_theta\": 10000000.0",
+            "\"rope_theta\": 1e-7",
+            "`rope_theta`: expected a number from 1 to 3.4e38, found 1e-7",
+        ),
+        (
+            "{ \"kind\": \"none\" }",
+            "{ \"kind\": \"linear\", \"factor\": 0.5 }",
+            "`rope_scaling`: expected a `factor` from 1 to 3.4e38, found 0.5",
+        ),
+        (
             "\"kv_heads\": 2",
             "\"kv_heads\": 4",
             "`kv_heads`: expected a divisor of query_heads (6), found 4",
@@ -157,4 +172,13 @@ fn blocks_of_rows_read_and_write() {
     let written = descriptor.to_json();
     assert_eq!(Descriptor::from_json("d.json", written.as_bytes()).unwrap(), descriptor);
     assert!(Descriptor::read(Path::new("no/such/file")).is_err());
+}
+
+/// A message quotes the beginning of a key of any length.
+#[test]
+fn a_key_of_any_length_is_a_short_message() {
+    let key = "é".repeat(100_000);
+    let found = message(&GOOD.replace("\"hidden\": 64", &format!("\"hidden\": 64, \"{key}\": 1")));
+    let begins = format!("`{}…`: unknown key", "é".repeat(100));
+    assert!(found.contains(&begins) && found.len() < 400, "{} bytes", found.len());
 }

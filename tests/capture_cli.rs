@@ -61,3 +61,70 @@ fn the_script_of_a_first_difference_finds_it_again() {
     assert_eq!(again.status.code(), Some(3), "{}", text(&again));
     assert_eq!(difference(&repro.join("again")), found);
 }
+
+/// A capture takes the place of its name: only another capture, an empty file or nothing may have it.
+#[cfg(unix)]
+#[test]
+fn nothing_but_a_capture_is_written_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/llama");
+    let prompts = r#"{"a": [3, 1, 4]}"#;
+    std::fs::write(at("prompts.json"), prompts).unwrap();
+    std::fs::copy(model.join("model.safetensors"), at("weights.safetensors")).unwrap();
+    let record = |out: &str| {
+        Command::new(ASSAY)
+            .args(["capture", "record", "--prompts", "prompts.json", "--device", "cpu", "--model"])
+            .arg(&model)
+            .args(["--out", out, "-q"])
+            .current_dir(folder.path())
+            .output()
+            .unwrap()
+    };
+    let refused = |out: &str, found: &str| {
+        let output = record(out);
+        assert_eq!(output.status.code(), Some(64), "{}", text(&output));
+        let expected = format!(
+            "error: {out} is {found}, and only captures are written over; choose another name\n"
+        );
+        assert_eq!(text(&output), expected);
+    };
+    refused("prompts.json", "a file, but no capture");
+    assert_eq!(std::fs::read_to_string(at("prompts.json")).unwrap(), prompts);
+    refused("weights.safetensors", "a file, but no capture");
+    std::os::unix::fs::symlink("nowhere", at("dangling")).unwrap();
+    refused("dangling", "a link to nothing");
+    std::fs::create_dir(at("folder")).unwrap();
+    refused("folder", "a folder");
+    // A pipe is a device that anyone may make.
+    assert!(Command::new("mkfifo").arg(at("device")).status().unwrap().success());
+    refused("device", "no regular file");
+    std::os::unix::fs::symlink("device", at("link-to-device")).unwrap();
+    refused("link-to-device", "no regular file");
+
+    // Empty, then a capture, then through a link that stays one.
+    std::fs::write(at("empty"), "").unwrap();
+    std::os::unix::fs::symlink("empty", at("link")).unwrap();
+    for out in ["empty", "empty", "link"] {
+        let output = record(out);
+        assert!(output.status.success(), "{}", text(&output));
+        assert!(assay::harness::capture::Capture::open(&at("empty")).unwrap().info.is_some());
+    }
+    assert!(std::fs::symlink_metadata(at("link")).unwrap().is_symlink());
+    let mut names: Vec<_> = std::fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    let expected = [
+        "dangling",
+        "device",
+        "empty",
+        "folder",
+        "link",
+        "link-to-device",
+        "prompts.json",
+        "weights.safetensors",
+    ];
+    assert_eq!(names, expected, "nothing beside them is left");
+}

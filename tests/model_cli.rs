@@ -131,8 +131,41 @@ fn synth_writes_a_checkpoint_that_reads_back() {
 
 #[test]
 fn mistakes_are_named() {
-    let missing = refused(&["model", "describe", "no/such/folder"], 74);
-    assert!(missing.contains("no/such/folder/config.json"), "{missing}");
+    let nowhere = "no/such/folder";
+    for args in [
+        &["model", "describe", nowhere][..],
+        &["model", "descriptor", nowhere],
+        &["model", "verify", "--model", nowhere],
+        &["model", "quantize", "--model", nowhere, "--roles", "all", "--out", "never"],
+        &["generate", "--model", nowhere, "-p", "a"],
+        &["eval", "--model", nowhere, "--text", "README.md"],
+        &["eval", "--model", "tests/fixtures/llama", "--against", nowhere, "--text", "README.md"],
+        &["manifest", "show", "--model", nowhere],
+    ] {
+        let missing = refused(args, 74);
+        assert_eq!(
+            missing,
+            "error: no/such/folder: no such folder; expected a Hugging Face folder with \
+             config.json and *.safetensors\n"
+        );
+    }
+    // Nothing is started or made for numbers that no machine has.
+    let ranks = |flags: &[&str]| {
+        let describe = ["model", "describe", "--descriptor", "descriptors/tiny-llama.json"];
+        refused(&[&describe[..], flags].concat(), 64)
+    };
+    let many = ranks(&["--tp", "99999999999"]);
+    assert!(many.contains("99999999999 ranks are asked for; a placement has at most 65536"));
+    assert!(ranks(&["--pp", "65536", "--tp", "65536"]).contains("4294967296 ranks are asked for"));
+    for flag in ["--tp", "--pp", "--ep"] {
+        let none = ranks(&[flag, "0"]);
+        assert!(none.contains("expected a whole number from 1 on, found `0`"), "{none}");
+    }
+    for threads in ["0", "1025", "4294967296", "-1"] {
+        let generate = ["generate", "--model", "tests/fixtures/llama", "-p", "a"];
+        let told = refused(&[&generate[..], &["--threads", threads]].concat(), 64);
+        assert!(told.contains(&format!("expected 1 to 1024 threads, found `{threads}`")), "{told}");
+    }
     let bad = refused(&["model", "descriptor", "tests/fixtures/bad-configs/activation-gelu"], 64);
     assert!(bad.contains("config.json:7:17: `hidden_act`: expected \"silu\""), "{bad}");
     refused(&["model", "describe"], 64);
@@ -175,6 +208,18 @@ fn weights_are_packed_verified_and_executed() {
 
     let again = refused(&[&quantize[..], &["--roles", "all"]].concat(), 64);
     assert!(again.contains("exists already; choose another folder"), "{again}");
+    // A folder of somebody else's, where the conversion would lie, is not adopted.
+    let other = scratch.path().join("other");
+    let foreign = scratch.path().join("other.partial");
+    std::fs::create_dir(&foreign).unwrap();
+    std::fs::write(foreign.join("junk"), "junk").unwrap();
+    let other_arg = other.to_str().unwrap();
+    let args = ["model", "quantize", "--model", source, "--roles", "all", "--out", other_arg];
+    let told = refused(&args, 64);
+    let expected = "other.partial: holds files, and none of them is of a conversion; remove it";
+    assert!(told.contains(expected), "{told}");
+    assert!(!other.exists() && foreign.join("junk").exists());
+    refused(&[&args[..], &["--max-shard-bytes", "0"]].concat(), 64);
     let packed = ["model", "quantize", "--model", out, "--roles", "ffn", "--out", "/nonexistent/x"];
     assert!(refused(&packed, 64).contains("the weights are quantised already"));
 }

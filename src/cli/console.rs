@@ -1,6 +1,8 @@
 //! The one place that prints: the product on stdout, everything else on stderr.
 
+use super::terminal::terminal_safe;
 use clap::ColorChoice;
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
 /// How to print.
@@ -23,6 +25,8 @@ pub(crate) enum Tone {
 }
 
 impl Tone {
+    const ALL: [Tone; 5] = [Tone::Good, Tone::Bad, Tone::Caution, Tone::Dim, Tone::Strong];
+
     fn code(self) -> &'static str {
         match self {
             Tone::Good => "32",
@@ -134,6 +138,7 @@ impl Console {
 
     /// A line on stderr, also with `--quiet`.
     pub(crate) fn diagnostic(&self, text: &str) {
+        let text = shown(text, io::stderr().is_terminal());
         // Nobody is left to tell when stderr is closed.
         let _ = writeln!(io::stderr().lock(), "{text}");
     }
@@ -159,6 +164,30 @@ impl Console {
     }
 }
 
+/// The text as it is printed: a terminal gets no control characters but those of [`paint`].
+fn shown(text: &str, terminal: bool) -> Cow<'_, str> {
+    if !terminal {
+        return Cow::Borrowed(text);
+    }
+    let mut tones = Tone::ALL.map(Tone::code).to_vec();
+    tones.push("0");
+    terminal_safe(text, &tones)
+}
+
 fn paint(text: &str, tone: Tone, color: bool) -> String {
     if color { format!("\x1b[{}m{text}\x1b[0m", tone.code()) } else { text.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_file_says_reaches_a_terminal_without_its_control_characters() {
+        let tones = Tone::ALL.map(|tone| paint("x", tone, true)).concat();
+        assert_eq!(shown(&tones, true), tones, "our own colours stay");
+        let hostile = "`\u{1b}]0;owned\u{7}\u{1b}[2J`: unknown key";
+        assert_eq!(shown(hostile, true), "`␛]0;owned␇␛[2J`: unknown key");
+        assert_eq!(shown(hostile, false), hostile, "files and pipes get what was said");
+    }
 }

@@ -1,5 +1,6 @@
 //! How any command says where and how a model is executed.
 
+use super::counts::threads;
 use super::placement_args::PlacementArgs;
 use super::{Failure, OrExit};
 use crate::backend::{DeviceKind, Policy, cuda};
@@ -7,7 +8,6 @@ use crate::engine::EngineOptions;
 use crate::placement::Device;
 use crate::units::Exit;
 use clap::Args;
-use std::num::NonZeroUsize;
 use std::str::FromStr;
 
 /// The flags that choose device, policy and threads.
@@ -21,8 +21,8 @@ pub(crate) struct EngineArgs {
     #[arg(long, value_name = "POLICY")]
     pub(crate) policy: Option<Policy>,
     /// CPU threads [default: one per core]
-    #[arg(long, value_name = "N")]
-    pub(crate) threads: Option<NonZeroUsize>,
+    #[arg(long, value_name = "N", value_parser = threads, allow_hyphen_values = true)]
+    pub(crate) threads: Option<usize>,
     #[command(flatten)]
     pub(crate) placement: PlacementArgs,
 }
@@ -89,9 +89,14 @@ impl EngineArgs {
         let default = Policy::available(kind).first().copied().unwrap_or(Policy::F32);
         let policy = self.policy.unwrap_or(default);
         policy.resolve(kind).or_exit(Exit::Usage)?;
-        let threads = self.threads.map(NonZeroUsize::get);
         let placement = self.placement.is_given().then(|| self.placement.request(device));
-        Ok(EngineOptions { device, placement, policy, threads, ..EngineOptions::default() })
+        Ok(EngineOptions {
+            device,
+            placement,
+            policy,
+            threads: self.threads,
+            ..EngineOptions::default()
+        })
     }
 }
 

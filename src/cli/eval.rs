@@ -3,17 +3,19 @@
 use super::engine_args::EngineArgs;
 use super::generate::{listen, read_text, requested};
 use super::loading::load_engine;
-use super::model_args::ModelArgs;
+use super::model_args::{ModelArgs, folder_exists};
 use super::{Console, Failure, OrExit};
 use crate::backend::Policy;
 use crate::engine::{Engine, EngineOptions};
-use crate::generation::{Agreement, EvalError, Evaluation, TextTokenizer, Windows, evaluate};
+use crate::generation::{
+    Agreement, EvalError, Evaluation, TextTokenizer, TokenizerError, Windows, evaluate,
+};
 use crate::units::{Digest, Exit};
 use crate::weights::Model;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const EXAMPLES: &str = "\
@@ -58,13 +60,12 @@ pub(super) fn run(args: Args, console: &Console) -> Result<Exit, Failure> {
         EngineOptions { policy: args.against_policy.unwrap_or(options.policy), ..options.clone() };
     let text = read_text(&args.text)?;
     let model = args.model.open()?;
-    let other = args.against.as_deref().map(Model::open).transpose()?;
-    let tokenizer = args.model.model.join("tokenizer.json");
-    let tokenizer = TextTokenizer::open(&tokenizer).map_err(|e| match e {
-        e @ crate::generation::TokenizerError::Read { .. } => Failure::new(Exit::Io, e),
-        e => Failure::usage(e),
-    })?;
+    let other = args.against.as_deref().map(open_other).transpose()?;
+    let tokenizer = open_tokenizer(&args.model.model.join("tokenizer.json"))?;
     let (prefix, mut tokens) = tokenizer.encode_apart(&text).or_exit(Exit::Usage)?;
+    if let Some(other) = &args.against {
+        check_same_ids(other, &text, (&prefix, &tokens), console)?;
+    }
     tokens.truncate(args.max_tokens.unwrap_or(tokens.len()));
     let windows = Windows::new(prefix, tokens, args.window).or_exit(Exit::Usage)?;
 
@@ -109,6 +110,53 @@ pub(super) fn run(args: Args, console: &Console) -> Result<Exit, Failure> {
         console.product(&lines(&evaluation))?;
     }
     Ok(Exit::Success)
+}
+
+fn open_other(folder: &Path) -> Result<Model, Failure> {
+    folder_exists(folder)?;
+    Ok(Model::open(folder)?)
+}
+
+/// Both models score the same ids, so their tokenisers must make the same ids of the text.
+///
+/// # Errors
+/// 64 where they do not, with the first place; as opening a tokeniser.
+fn check_same_ids(
+    other: &Path,
+    text: &str,
+    (prefix, tokens): (&[u32], &[u32]),
+    console: &Console,
+) -> Result<(), Failure> {
+    let file = other.join("tokenizer.json");
+    if !file.exists() {
+        console.note(&format!(
+            "note: {} is not there; its model is taken to have the same tokens",
+            file.display()
+        ));
+        return Ok(());
+    }
+    let (other_prefix, other_tokens) =
+        open_tokenizer(&file)?.encode_apart(text).or_exit(Exit::Usage)?;
+    let (ours, theirs) = ([prefix, tokens].concat(), [other_prefix, other_tokens].concat());
+    if ours == theirs {
+        return Ok(());
+    }
+    let same = ours.iter().zip(&theirs).take_while(|(a, b)| a == b).count();
+    let at = |ids: &[u32]| ids.get(same).map_or("the end".to_owned(), |id| format!("id {id}"));
+    Err(Failure::usage(format!(
+        "{}: another tokeniser than the model's: token {same} of the text is {} there and {} here; \
+         --against compares logits of the same ids",
+        file.display(),
+        at(&theirs),
+        at(&ours)
+    )))
+}
+
+fn open_tokenizer(file: &Path) -> Result<TextTokenizer, Failure> {
+    TextTokenizer::open(file).map_err(|e| match e {
+        e @ TokenizerError::Read { .. } => Failure::new(Exit::Io, e),
+        e => Failure::usage(e),
+    })
 }
 
 /// The product with `--json`.

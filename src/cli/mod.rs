@@ -8,6 +8,7 @@ mod capture;
 mod command_line;
 mod complete;
 mod console;
+mod counts;
 mod doctor;
 mod engine_args;
 mod eval;
@@ -25,6 +26,7 @@ mod root;
 mod scenario;
 mod schema;
 mod table;
+mod terminal;
 mod worker;
 
 pub(crate) use command_line::{command_line, shell_word};

@@ -5,6 +5,7 @@ use crate::descriptor::{Descriptor, DescriptorError, from_dir};
 use crate::units::Exit;
 use crate::weights::{Model, ModelError};
 use clap::Args;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// The flags by which a command names a model.
@@ -37,6 +38,7 @@ impl ModelArgs {
     /// # Errors
     /// 64 for a refused file, 74 for one that cannot be read.
     pub(crate) fn open(&self) -> Result<Model, Failure> {
+        folder_exists(&self.model)?;
         Ok(match &self.overrides.descriptor {
             Some(file) => Model::with_descriptor(&self.model, Descriptor::read(file)?)?,
             None => Model::open(&self.model)?,
@@ -61,7 +63,10 @@ impl DescriptorArgs {
     pub(crate) fn descriptor_of(&self, dir: &Path) -> Result<Descriptor, Failure> {
         match &self.descriptor {
             Some(file) => Ok(Descriptor::read(file)?),
-            None => Ok(from_dir(dir)?),
+            None => {
+                folder_exists(dir)?;
+                Ok(from_dir(dir)?)
+            }
         }
     }
 
@@ -90,6 +95,19 @@ impl DescriptorArgs {
             ),
         ))
     }
+}
+
+/// Says of a folder of a model that is not there what it should be.
+///
+/// # Errors
+/// 74 if nothing of this name exists.
+pub(crate) fn folder_exists(dir: &Path) -> Result<(), Failure> {
+    if std::fs::metadata(dir).is_err_and(|e| e.kind() == ErrorKind::NotFound) {
+        let message = "no such folder; expected a Hugging Face folder with config.json and \
+                       *.safetensors";
+        return Err(Failure::new(Exit::Io, format!("{}: {message}", dir.display())));
+    }
+    Ok(())
 }
 
 impl From<DescriptorError> for Failure {

@@ -1,5 +1,6 @@
 //! How any command says over which devices a model is divided.
 
+use super::counts::count;
 use crate::placement::{Device, PlacementRequest};
 use clap::Args;
 use std::num::NonZeroUsize;
@@ -13,13 +14,13 @@ pub(crate) struct PlacementArgs {
     #[arg(long, value_name = "N,N", value_delimiter = ',')]
     pub(crate) gpus: Vec<usize>,
     /// Tensor parallel: ranks that divide heads and rows of every layer
-    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = count, allow_hyphen_values = true)]
     pub(crate) tp: NonZeroUsize,
     /// Expert parallel: ranks that divide the experts
-    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = count, allow_hyphen_values = true)]
     pub(crate) ep: NonZeroUsize,
     /// Stages of consecutive layers [default: as many as the devices make]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count, allow_hyphen_values = true)]
     pub(crate) pp: Option<NonZeroUsize>,
 }
 

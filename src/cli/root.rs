@@ -1,7 +1,7 @@
 //! The root of the command line: global flags, dispatch, exit codes.
 
 use super::{Console, Failure};
-use crate::units::Exit;
+use crate::units::{Exit, is_catching};
 use clap::{Args, ColorChoice, Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -104,6 +104,9 @@ pub fn main() -> ExitCode {
     // (RUST_BACKTRACE still gives one), and the code that says so.
     let default_hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
+        if is_catching() {
+            return;
+        }
         if std::env::var_os("RUST_BACKTRACE").is_some() {
             default_hook(info);
         } else {

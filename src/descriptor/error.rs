@@ -67,7 +67,12 @@ impl fmt::Display for Refusal {
         }
         f.write_str(": ")?;
         if let Some(key) = &self.key {
-            write!(f, "`{key}`: ")?;
+            // Keys come from files: one of a megabyte is no message.
+            const KEY_CHARS: usize = 100;
+            match key.char_indices().nth(KEY_CHARS) {
+                Some((end, _)) => write!(f, "`{}…`: ", &key[..end])?,
+                None => write!(f, "`{key}`: ")?,
+            }
         }
         f.write_str(&self.problem)?;
         match &self.help {

@@ -13,6 +13,7 @@ mod identity;
 mod mla;
 mod model;
 mod moe;
+mod range;
 mod role;
 mod roles;
 mod size;

@@ -2,6 +2,7 @@
 //!
 //! Whether an engine can run it is the engine's own check.
 
+use super::range::{FP32_RANGE, fits_fp32};
 use super::role::EXPERT;
 use super::roles::{LogicalRole, logical_roles};
 use super::{
@@ -89,6 +90,10 @@ impl Descriptor {
         }
         if !(self.norm_epsilon.is_finite() && self.norm_epsilon > 0.0) {
             let problem = format!("expected a positive number, found {}", self.norm_epsilon);
+            return refuse("norm_epsilon", problem);
+        }
+        if !fits_fp32(self.norm_epsilon) {
+            let problem = format!("expected {FP32_RANGE}, found {:?}", self.norm_epsilon);
             return refuse("norm_epsilon", problem);
         }
         Ok(())
@@ -244,20 +249,32 @@ fn check_rope(rope: &Rope) -> Check {
     if !(rope.theta.is_finite() && rope.theta > 0.0) {
         return refuse("rope_theta", format!("expected a positive number, found {}", rope.theta));
     }
+    if !fits_fp32(rope.theta) || rope.theta < 1.0 {
+        let problem = format!("expected a number from 1 to 3.4e38, found {:?}", rope.theta);
+        return refuse("rope_theta", problem);
+    }
+    let factor = match rope.scaling {
+        RopeScaling::None {} => 1.0,
+        RopeScaling::Linear { factor }
+        | RopeScaling::Llama3 { factor, .. }
+        | RopeScaling::Yarn { factor, .. } => factor,
+    };
+    // Not a number is no number from 1 on.
+    if !(factor >= 1.0 && fits_fp32(factor)) {
+        let problem = format!("expected a `factor` from 1 to 3.4e38, found {factor:?}");
+        return refuse("rope_scaling", problem);
+    }
     match rope.scaling {
-        RopeScaling::None {} => Ok(()),
-        RopeScaling::Linear { factor } if factor.is_finite() && factor > 0.0 => Ok(()),
-        RopeScaling::Linear { .. } => refuse("rope_scaling", "expected positive numbers"),
+        RopeScaling::None {} | RopeScaling::Linear { .. } => Ok(()),
         RopeScaling::Llama3 {
-            factor,
             low_freq_factor,
             high_freq_factor,
             original_max_position_tokens,
+            ..
         } => {
-            let positive = [factor, low_freq_factor, high_freq_factor]
-                .iter()
-                .all(|r| r.is_finite() && *r > 0.0);
-            if !positive || original_max_position_tokens == 0 {
+            if ![low_freq_factor, high_freq_factor].iter().all(|r| *r > 0.0 && fits_fp32(*r))
+                || original_max_position_tokens == 0
+            {
                 return refuse("rope_scaling", "expected positive numbers");
             }
             if high_freq_factor <= low_freq_factor {
@@ -266,14 +283,14 @@ fn check_rope(rope: &Rope) -> Check {
             Ok(())
         }
         RopeScaling::Yarn {
-            factor,
             beta_fast,
             beta_slow,
             mscale,
             mscale_all_dim,
             original_max_position_tokens,
+            ..
         } => {
-            let positive = [factor, beta_fast, beta_slow].iter().all(|r| r.is_finite() && *r > 0.0);
+            let positive = [beta_fast, beta_slow].iter().all(|r| *r > 0.0 && fits_fp32(*r));
             let natural = [mscale, mscale_all_dim].iter().all(|r| r.is_finite() && *r >= 0.0);
             if !positive || !natural || original_max_position_tokens == 0 {
                 return refuse("rope_scaling", "expected positive numbers");

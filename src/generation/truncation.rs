@@ -131,7 +131,11 @@ impl FromStr for Share {
 
 impl fmt::Display for Transform {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} (version {})", self.name, self.value, self.version)
+        let Transform { name, version, value } = self;
+        match *value < 1e-4 {
+            true => write!(f, "{name} {value:e} (version {version})"),
+            false => write!(f, "{name} {value} (version {version})"),
+        }
     }
 }
 
@@ -194,5 +198,15 @@ mod tests {
             error.starts_with("expected a number above 0 and up to 1, found `1.01`"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_tiny_share_is_shown_short() {
+        let shown = |p: &str| {
+            let top_p = Some(p.parse().unwrap());
+            Truncation { top_p, ..Truncation::NONE }.transforms()[0].to_string()
+        };
+        assert_eq!(shown("1e-300"), "top_p 1e-300 (version 1)");
+        assert_eq!(shown("0.95"), "top_p 0.95 (version 1)");
     }
 }

@@ -7,6 +7,8 @@ use crate::descriptor::{RoleName, ShardRule};
 pub enum PlacementError {
     #[error("a placement needs at least one device, one stage, and one rank each way")]
     NoRanks,
+    #[error("{found} ranks are asked for; a placement has at most {limit}")]
+    TooManyRanks { found: u128, limit: usize },
     #[error(
         "{named} devices for {stages} stage{} of {group} ranks: name {} devices, or one that all \
          ranks share",

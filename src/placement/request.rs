@@ -2,6 +2,9 @@
 
 use super::{Device, PlacementError};
 
+/// Most ranks of a placement.
+const RANKS_LIMIT: usize = 1 << 16;
+
 /// Devices and how to divide a model over them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacementRequest {
@@ -43,18 +46,28 @@ impl PlacementRequest {
             (0, _) | (_, Some(0)) => Err(PlacementError::NoRanks),
             (1, stages) => {
                 let stages = stages.unwrap_or(1);
-                Ok((vec![self.devices[0]; stages * group], stages))
+                Ok((vec![self.devices[0]; limited(stages, group)?], stages))
             }
             (_, stages) if named.is_multiple_of(group) => match stages {
-                Some(stages) if stages * group != named => {
+                Some(stages) if limited(stages, group)? != named => {
                     Err(PlacementError::DeviceCount { named, stages, group })
                 }
                 _ => Ok((self.devices.clone(), named / group)),
             },
             (_, stages) => {
                 let stages = stages.unwrap_or(1);
+                limited(stages, group)?;
                 Err(PlacementError::DeviceCount { named, stages, group })
             }
         }
+    }
+}
+
+/// The ranks of so many stages.
+fn limited(stages: usize, group: usize) -> Result<usize, PlacementError> {
+    let found = stages as u128 * group as u128;
+    match usize::try_from(found) {
+        Ok(ranks) if ranks <= RANKS_LIMIT => Ok(ranks),
+        _ => Err(PlacementError::TooManyRanks { found, limit: RANKS_LIMIT }),
     }
 }

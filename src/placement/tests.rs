@@ -216,6 +216,17 @@ fn what_does_not_divide_is_refused_by_name() {
     let groups = PlacementRequest { expert: 3, ..request(None, 2) };
     assert!(refused(&qwen, &groups).starts_with("tensor parallel 2 with expert parallel 3: "));
     assert_eq!(Placement::plan(&qwen, &request(None, 0)), Err(PlacementError::NoRanks));
+    // Nothing is made for ranks beyond the limit, and their number cannot overflow.
+    for (stages, tensor, found) in [
+        (None, 99_999_999_999, "99999999999"),
+        (Some(65_537), 1, "65537"),
+        (Some(usize::MAX), usize::MAX, "340282366920938463426481119284349108225"),
+    ] {
+        let many = format!("{found} ranks are asked for; a placement has at most 65536");
+        assert_eq!(refused(&qwen, &request(stages, tensor)), many);
+        let two = PlacementRequest { devices: vec![Device::Cpu; 2], ..request(stages, tensor) };
+        assert_eq!(refused(&qwen, &two), many);
+    }
 }
 
 /// Shard rules are data of the descriptor: those that do not fit together are refused.

@@ -3,6 +3,7 @@
 
 mod build;
 mod canonical;
+mod caught;
 mod clock;
 mod count;
 mod digest;
@@ -15,6 +16,7 @@ mod whole_file;
 
 pub use build::{BUILD, Build, UNAVAILABLE, build_digest};
 pub use canonical::Canonical;
+pub use caught::{caught, is_catching, panic_message};
 pub use clock::utc_now;
 pub use count::total;
 pub use digest::{Digest, Hasher};

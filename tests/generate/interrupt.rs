@@ -155,3 +155,31 @@ fn an_interrupted_evaluation_prints_no_figures() {
         "{stderr}"
     );
 }
+
+/// A recording that is interrupted, or killed, leaves no file.
+#[test]
+fn an_unfinished_recording_leaves_nothing() {
+    let endless = endless();
+    for (signal, code) in [("-INT", Some(130)), ("-TERM", Some(130)), ("-KILL", None)] {
+        let (folder, prompts) = file("prompts.json", r#"{"a": [3, 1, 4]}"#);
+        let out = folder.path().join("capture.safetensors");
+        let args = ["capture", "record", "--prompts", &prompts, "--greedy", "30000", "--out"];
+        let args = [&args[..], &[out.to_str().unwrap(), "--device", "cpu"]].concat();
+        let child = started(&args, endless.path());
+        wait_until_listening(&child);
+        std::thread::sleep(Duration::from_millis(300));
+        let killed = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+        assert!(killed.success());
+        let output = child.wait_with_output().unwrap();
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), code, "{stderr}");
+        if code.is_some() {
+            assert_eq!(stderr.lines().last(), Some("interrupted: no capture was written"));
+        }
+        let left: Vec<_> = std::fs::read_dir(folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        assert_eq!(left, ["prompts.json"], "{signal}");
+    }
+}

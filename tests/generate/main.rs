@@ -257,6 +257,73 @@ fn a_user_cannot_end_a_turn_by_typing() {
     assert!(note.contains("in the messages is read as text"), "{note}");
 }
 
+/// An end token that the vocabulary lacks would never come: the text would run on.
+#[test]
+fn an_end_token_that_the_vocabulary_lacks_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(fixture("llama")).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
+    }
+    let config = folder.path().join("tokenizer_config.json");
+    let given = std::fs::read_to_string(&config).unwrap();
+    let output = |eos: &str| {
+        let changed = given.replace("\"eos_token\": \"<|im_end|>\"", eos);
+        assert_ne!(changed, given);
+        std::fs::write(&config, changed).unwrap();
+        Command::new(env!("CARGO_BIN_EXE_assay"))
+            .args(["generate", "-p", "a", "--max-tokens", "1", "--seed", "1", "-q", "--model"])
+            .arg(folder.path())
+            .output()
+            .unwrap()
+    };
+    let refused = output("\"eos_token\": \"<|im_ende|>\"");
+    assert_eq!(refused.status.code(), Some(64));
+    let expected = format!(
+        "error: {}: `eos_token` is \"<|im_ende|>\", which tokenizer.json does not have: text would \
+         not end where it should (help: is \"<|im_end|>\" meant?)\n",
+        config.display()
+    );
+    assert_eq!(text(&refused.stderr), expected);
+    assert_eq!(output("\"eos_token\": null").status.code(), Some(0), "naming none is no mistake");
+}
+
+/// Two models are compared on the same ids, which one tokeniser makes.
+#[test]
+fn an_evaluation_against_another_tokeniser_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(fixture("llama")).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
+    }
+    let (_folder, words) = file("text.txt", "The river runs to the sea.");
+    let eval = || {
+        Command::new(env!("CARGO_BIN_EXE_assay"))
+            .args(["eval", "--device", "cpu", "--text", &words, "--model"])
+            .arg(fixture("llama"))
+            .arg("--against")
+            .arg(folder.path())
+            .output()
+            .unwrap()
+    };
+    assert_eq!(eval().status.code(), Some(0), "the same tokeniser");
+    let tokenizer = folder.path().join("tokenizer.json");
+    let given = std::fs::read_to_string(&tokenizer).unwrap();
+    let mut changed: Value = serde_json::from_str(&given).unwrap();
+    changed["model"]["merges"] = serde_json::json!([]);
+    std::fs::write(&tokenizer, changed.to_string()).unwrap();
+    let refused = eval();
+    let message = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(64), "{message}");
+    let expected = format!("error: {}: another tokeniser than the model's", tokenizer.display());
+    assert!(message.contains(&expected), "{message}");
+    std::fs::remove_file(&tokenizer).unwrap();
+    let noted = eval();
+    let message = text(&noted.stderr);
+    assert_eq!(noted.status.code(), Some(0), "{message}");
+    assert!(message.contains("its model is taken to have the same tokens"), "{message}");
+}
+
 /// A template with a tag that nobody knows is refused by its file and line.
 #[test]
 fn an_unknown_template_tag_is_named() {

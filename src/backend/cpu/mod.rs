@@ -53,7 +53,7 @@ pub use gdn_state::{GROUP_TOKENS, VERIFY_WINDOW_TOKENS};
 pub(crate) use head::top;
 pub use isa::{Isa, Level};
 pub use log_softmax::log_softmax;
-pub use model::{CpuModel, CpuOptions};
+pub use model::{CpuModel, CpuOptions, THREADS_LIMIT};
 pub(crate) use rope::Frequencies;
 pub use sampler::{SAMPLER, SAMPLER_VERSION, greedy, sample};
 pub use softmax64::{LogitsError, SOFTMAX_BLOCK_IDS, Softmax64, check_logits};

@@ -19,9 +19,13 @@ use crate::backend::{
     RowOutput, Span, State, Step, Taps, WeightRef,
 };
 use crate::tensor::Weight;
+use crate::units::panic_message;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
+
+/// Most worker threads of a model; beyond the processors of any machine they only wait.
+pub const THREADS_LIMIT: usize = 1024;
 
 /// How a CPU model executes.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +33,7 @@ pub struct CpuOptions {
     /// `f32`, `reference` or `fast`.
     pub policy: Policy,
     pub isa: Isa,
-    /// Worker threads; `None` takes one per available core.
+    /// Worker threads, at most [`THREADS_LIMIT`]; `None` takes one per available core.
     pub threads: Option<usize>,
     /// Fill activation buffers with NaN before every step (for tests).
     pub poison: bool,
@@ -56,14 +60,17 @@ impl CpuModel {
     /// Binds a plan to weights.
     ///
     /// # Errors
-    /// When a region does not support its shapes, or worker threads cannot be started.
+    /// When a region does not support its shapes, or worker threads are too many or cannot be started.
     pub fn new(
         plan: Plan,
         weights: HashMap<WeightRef, Weight>,
         options: &CpuOptions,
     ) -> Result<CpuModel, String> {
         let available = || std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = options.threads.unwrap_or_else(available);
+        let threads = options.threads.unwrap_or_else(|| available().min(THREADS_LIMIT));
+        if !(1..=THREADS_LIMIT).contains(&threads) {
+            return Err(format!("expected 1 to {THREADS_LIMIT} threads, found {threads}"));
+        }
         let pool = Pool::new(threads).map_err(|e| format!("cannot start worker threads: {e}"))?;
         support::check(&plan, &weights)?;
         let asks = |op: &Op| matches!(op.kind, OpKind::AttentionCore { log_sums: Some(_), .. });
@@ -122,13 +129,9 @@ impl CpuModel {
     /// Runs on the worker threads; a panic in a kernel is a device fault of this step, not the end
     /// of the process.
     fn guarded<R>(&self, f: impl FnOnce() -> R) -> Result<R, Fault> {
-        catch_unwind(AssertUnwindSafe(|| self.pool.install(f))).map_err(|panic| {
-            let message = panic
-                .downcast_ref::<&str>()
-                .map(|s| (*s).to_owned())
-                .or_else(|| panic.downcast_ref::<String>().cloned())
-                .unwrap_or_else(|| "panic".to_owned());
-            Fault { region: self.executor.current_region(), message }
+        catch_unwind(AssertUnwindSafe(|| self.pool.install(f))).map_err(|panic| Fault {
+            region: self.executor.current_region(),
+            message: panic_message(panic.as_ref()),
         })
     }
 

@@ -1,6 +1,8 @@
 //! `assay capture record`.
 
+use crate::cli::counts::count;
 use crate::cli::engine_args::EngineArgs;
+use crate::cli::generate::{listen, requested};
 use crate::cli::loading::load_engine;
 use crate::cli::model_args::ModelArgs;
 use crate::cli::table::bytes;
@@ -9,13 +11,14 @@ use crate::engine::EngineOptions;
 use crate::engine::manifest::Execution;
 use crate::generation::{ControlTokens, TextTokenizer};
 use crate::harness::capture::{
-    CaptureError, Prompt, PromptContent, RecordOptions, parse_prompts, record,
+    CaptureError, Prompt, PromptContent, RecordOptions, destination, parse_prompts, record,
 };
 use crate::units::Exit;
 use crate::weights::full_content_digest;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
@@ -56,14 +59,15 @@ pub(super) struct Args {
     #[arg(long)]
     states: bool,
     /// Tokens of one prefill step at most
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count, allow_hyphen_values = true)]
     chunk: Option<NonZeroUsize>,
     /// Digest every byte of the weights, beside the sampled digest
     #[arg(long)]
     full_digest: bool,
     #[command(flatten)]
     engine: EngineArgs,
-    /// The capture to write; an existing one is replaced when the new one is complete
+    /// The capture to write; an existing one is replaced when the new one is complete, any other
+    /// file is refused
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
 }
@@ -78,6 +82,7 @@ pub(super) fn run(args: &Args, console: &Console) -> Result<Exit, Failure> {
     if !folder.is_dir() {
         return Err(Failure::new(Exit::Io, format!("{}: no such folder", folder.display())));
     }
+    destination(&args.out)?;
     let options = args.engine.options()?;
     let options = EngineOptions {
         chunk_tokens: args.chunk.map_or(options.chunk_tokens, NonZeroUsize::get),
@@ -129,10 +134,20 @@ pub(super) fn run(args: &Args, console: &Console) -> Result<Exit, Failure> {
     };
     let total: usize = prompts.iter().map(|p| p.token_ids.len()).sum();
     let bar = progress(console, total as u64);
-    let mut tick = |tokens: usize| bar.inc(tokens as u64);
+    let mut tick = |tokens: usize| {
+        bar.inc(tokens as u64);
+        if requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    listen()?;
     let recorded = record(&engine, &manifest, &prompts, &record_options, &args.out, &mut tick);
     bar.finish_and_clear();
-    let recorded = recorded?;
+    let recorded = match recorded {
+        Err(interrupted @ CaptureError::Interrupted) => {
+            console.note(&interrupted.to_string());
+            return Ok(Exit::Interrupted);
+        }
+        other => other?,
+    };
     if args.states && !recorded.has_states {
         console.note("note: the model has no recurrent states; none were recorded");
     }

@@ -1,5 +1,6 @@
 //! Text on stdout as it is generated.
 
+use crate::cli::terminal::terminal_safe;
 use crate::cli::{Console, Failure};
 use crate::generation::{Stop, StopStrings, TextStream, TextTokenizer};
 use crate::units::Exit;
@@ -92,35 +93,9 @@ impl<'a> Printer<'a> {
 /// Generated text on stdout: made safe for a terminal, unchanged elsewhere.
 pub(super) fn show(console: &Console, text: &str) -> Result<(), Failure> {
     if std::io::stdout().is_terminal() {
-        console.stream(&terminal_safe(text))?;
+        console.stream(&terminal_safe(text, &[]))?;
     } else {
         console.stream(text)?;
     }
     Ok(())
-}
-
-/// Control characters but line ends and tabs become visible: what a model prints must not move the
-/// cursor, clear the screen or rename the window. Files and pipes get the text unchanged.
-fn terminal_safe(text: &str) -> String {
-    text.chars()
-        .map(|c| match c {
-            '\n' | '\t' => c,
-            '\0'..='\u{1f}' => char::from_u32(0x2400 + c as u32).unwrap_or(c),
-            '\u{7f}' => '\u{2421}',
-            '\u{80}'..='\u{9f}' => char::REPLACEMENT_CHARACTER,
-            _ => c,
-        })
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::terminal_safe;
-
-    #[test]
-    fn a_terminal_gets_no_control_characters() {
-        assert_eq!(terminal_safe("a\tb\n"), "a\tb\n");
-        assert_eq!(terminal_safe("\u{1b}[2J\u{7}\u{7f}\u{9b}"), "␛[2J␇␡\u{fffd}");
-        assert_eq!(terminal_safe("é 你 🙂"), "é 你 🙂");
-    }
 }

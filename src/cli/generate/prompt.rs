@@ -88,6 +88,12 @@ impl PromptArgs {
                 let tokenizer = model.tokenizer.ok_or_else(|| needs("a conversation"))?;
                 let template = ChatTemplate::open(model.folder)?;
                 let rendered = template.render(&conversation, true, tokenizer.control_tokens())?;
+                if rendered.text.is_empty() {
+                    return Err(Failure::usage(format!(
+                        "{}: the chat template writes nothing for these messages",
+                        template.place()
+                    )));
+                }
                 if let Some(spelt) = rendered.spelt_by_messages(tokenizer.control_tokens()) {
                     console.note(&format!("note: {spelt} in the messages is read as text"));
                 }
@@ -131,9 +137,15 @@ fn note_spelt_control_tokens(tokenizer: &TextTokenizer, text: &str, console: &Co
 
 /// Decimal ids separated by commas, spaces or line ends.
 fn parse_ids(text: &str) -> Result<Vec<u32>, String> {
-    let separators = |c: char| c == ',' || c.is_whitespace();
-    text.split(separators)
-        .filter(|part| !part.is_empty())
+    if text.trim().is_empty() {
+        return Ok(Vec::new());
+    }
+    // Nothing between two commas is a missing id; spaces beside a comma are none.
+    let parts = text.split(',').flat_map(|part| match part.trim() {
+        "" => vec![""],
+        ids => ids.split_whitespace().collect(),
+    });
+    parts
         .enumerate()
         .map(|(at, part)| {
             let digits = part.bytes().all(|b| b.is_ascii_digit());
@@ -164,7 +176,7 @@ pub(in crate::cli) fn read_text(path: &Path) -> Result<String, Failure> {
         let at = e.utf8_error().valid_up_to();
         let named =
             if path == Path::new("-") { "stdin".to_owned() } else { path.display().to_string() };
-        Failure::usage(format!("{named}: the prompt is not UTF-8 text (byte {at})"))
+        Failure::usage(format!("{named}: not UTF-8 text (byte {at})"))
     })
 }
 
@@ -196,7 +208,15 @@ mod tests {
     fn ids_are_read_strictly() {
         assert_eq!(parse_ids("1, 2,3 4\n"), Ok(vec![1, 2, 3, 4]));
         assert_eq!(parse_ids(""), Ok(vec![]));
-        for (text, item) in [("1,x", "item 1 is `x`"), ("-1", "item 0 is `-1`"), ("+1", "`+1`")] {
+        for (text, item) in [
+            ("1,x", "item 1 is `x`"),
+            ("-1", "item 0 is `-1`"),
+            ("+1", "`+1`"),
+            ("1,,2", "item 1 is ``"),
+            ("1, ,2", "item 1 is ``"),
+            ("1,2,", "item 2 is ``"),
+            (",", "item 0 is ``"),
+        ] {
             assert!(parse_ids(text).unwrap_err().contains(item));
         }
         assert!(parse_ids("4294967296").is_err(), "beyond 32 bits");

@@ -38,7 +38,10 @@ pub(super) struct Timing {
 pub(super) struct Statistics {
     prompt_tokens: usize,
     generated_tokens: usize,
-    time_to_first_token_ms: f64,
+    /// `null` where none came.
+    time_to_first_token_ms: Option<f64>,
+    #[serde(skip)]
+    prompt_ms: f64,
     decode_ms: f64,
     prefill_tokens_per_second: Option<f64>,
     /// Of the tokens after the first one.
@@ -58,7 +61,8 @@ impl Statistics {
         Statistics {
             prompt_tokens,
             generated_tokens: generated.tokens.len(),
-            time_to_first_token_ms: timing.first_token.as_secs_f64() * 1e3,
+            time_to_first_token_ms: (chosen > 0).then(|| timing.first_token.as_secs_f64() * 1e3),
+            prompt_ms: timing.first_token.as_secs_f64() * 1e3,
             decode_ms: timing.decode.as_secs_f64() * 1e3,
             prefill_tokens_per_second: rate(prefilled, timing.first_token),
             decode_tokens_per_second: rate(chosen.saturating_sub(1), timing.decode),
@@ -73,7 +77,7 @@ impl Statistics {
             "{} prompt {} in {:.2} s{}, {} generated in {:.2} s{}; {stop}",
             self.prompt_tokens,
             if self.prompt_tokens == 1 { "token" } else { "tokens" },
-            self.time_to_first_token_ms / 1e3,
+            self.prompt_ms / 1e3,
             rate(self.prefill_tokens_per_second),
             self.generated_tokens,
             self.decode_ms / 1e3,
@@ -235,5 +239,6 @@ mod tests {
         let none = Generated { tokens: vec![], stop: Stop::Budget, words_drawn: 0 };
         let statistics = Statistics::new(10, &none, Timing::default());
         assert_eq!(statistics.prefill_tokens_per_second, None);
+        assert_eq!(statistics.time_to_first_token_ms, None);
     }
 }

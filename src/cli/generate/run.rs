@@ -16,7 +16,7 @@ use crate::generation::chat::end_of_turn;
 use crate::generation::{
     GenerateError, Generated, Request, Sampling, Seed, Stop, TextTokenizer, generate_all,
 };
-use crate::units::{Exit, peak_resident_bytes, write_whole};
+use crate::units::{Exit, nearest, peak_resident_bytes, write_whole};
 use crate::weights::{Model, WeightSet};
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -178,6 +178,9 @@ fn requests<'a>(
 }
 
 /// The end tokens of the descriptor (config and generation config), and the tokeniser's own.
+///
+/// # Errors
+/// 64 where the tokeniser's files name an end token that its vocabulary lacks.
 fn end_tokens(
     model: &Model,
     folder: &Path,
@@ -185,9 +188,17 @@ fn end_tokens(
 ) -> Result<Vec<u32>, Failure> {
     let mut end_tokens = model.descriptor.end_tokens.clone();
     if let Some(tokenizer) = tokenizer
-        && let Some(id) = end_of_turn(folder)?.and_then(|token| tokenizer.id_of(&token))
+        && let Some(token) = end_of_turn(folder)?
     {
-        end_tokens.push(id);
+        end_tokens.push(tokenizer.id_of(&token).ok_or_else(|| {
+            let near = nearest(&token, tokenizer.control_tokens());
+            Failure::usage(format!(
+                "{}: `eos_token` is {token:?}, which tokenizer.json does not have: text would not \
+                 end where it should{}",
+                folder.join("tokenizer_config.json").display(),
+                near.map(|near| format!(" (help: is {near:?} meant?)")).unwrap_or_default()
+            ))
+        })?);
     }
     end_tokens.sort_unstable();
     end_tokens.dedup();

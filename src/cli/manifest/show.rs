@@ -3,7 +3,7 @@
 use super::source;
 use crate::cli::engine_args::EngineArgs;
 use crate::cli::loading::load_engine;
-use crate::cli::model_args::DescriptorArgs;
+use crate::cli::model_args::{DescriptorArgs, folder_exists};
 use crate::cli::table::columns;
 use crate::cli::{Console, Failure, Tone};
 use crate::engine::manifest::{Execution, Manifest, leaves};
@@ -51,6 +51,7 @@ pub(super) fn run(args: &Args, console: &Console) -> Result<Exit, Failure> {
 
 fn of_model(folder: &PathBuf, args: &Args, console: &Console) -> Result<Manifest, Failure> {
     let options = args.engine.options()?;
+    folder_exists(folder)?;
     let model = match &args.overrides.descriptor {
         Some(_) => Model::with_descriptor(folder, args.overrides.descriptor_of(folder)?)?,
         None => Model::open(folder)?,

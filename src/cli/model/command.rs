@@ -1,6 +1,7 @@
 //! The verbs of `assay model`.
 
 use super::{describe, quantize, synth, verify};
+use crate::cli::model_args::folder_exists;
 use crate::cli::{Console, Failure};
 use crate::descriptor::from_dir;
 use crate::units::Exit;
@@ -58,6 +59,7 @@ pub(crate) fn run(args: Args, console: &Console) -> Result<Exit, Failure> {
         Verb::Quantize(args) => quantize::run(&args, console),
         Verb::Verify(args) => verify::run(&args, console),
         Verb::Descriptor(args) => {
+            folder_exists(&args.dir)?;
             console.product(&from_dir(&args.dir)?.to_json())?;
             Ok(Exit::Success)
         }

@@ -1,6 +1,7 @@
 //! `assay model quantize`.
 
 use super::progress::bar;
+use crate::cli::model_args::folder_exists;
 use crate::cli::table::bytes;
 use crate::cli::{Console, Failure};
 use crate::descriptor::{Descriptor, RoleName, Word as _};
@@ -52,12 +53,14 @@ pub(super) struct Args {
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// Largest file, in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 2_000_000_000)]
+    #[arg(long, value_name = "BYTES", default_value_t = 2_000_000_000,
+        value_parser = clap::value_parser!(u64).range(1..))]
     max_shard_bytes: u64,
 }
 
 /// Runs `assay model quantize`.
 pub(super) fn run(args: &Args, console: &Console) -> Result<Exit, Failure> {
+    folder_exists(&args.model)?;
     let model = Model::open(&args.model)?;
     let recipe = Recipe {
         roles: roles(&args.roles, &model.descriptor)?,

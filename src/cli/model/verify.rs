@@ -1,6 +1,7 @@
 //! `assay model verify`.
 
 use super::progress::bar;
+use crate::cli::model_args::folder_exists;
 use crate::cli::{Console, Failure};
 use crate::units::Exit;
 use crate::weights::{Check, verify};
@@ -29,6 +30,7 @@ pub(super) struct Args {
 
 /// Runs `assay model verify`.
 pub(super) fn run(args: &Args, console: &Console) -> Result<Exit, Failure> {
+    folder_exists(&args.model)?;
     let bar = bar(console, "verifying");
     let report = |done: u64, total: u64| {
         bar.set_length(total);

@@ -2,6 +2,7 @@
 
 use super::spelling::same_value;
 use crate::descriptor::Refusal;
+use crate::descriptor::range::{FP32_RANGE, fits_fp32};
 use crate::units::{JsonMember, JsonNode, JsonValue, Position, nearest};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -161,16 +162,33 @@ impl<'a> Fields<'a> {
             .ok_or_else(|| self.missing(key, &format!("an integer in 1…{limit}")))
     }
 
-    /// A positive finite real, or `None` if absent.
+    /// A positive real that FP32 holds, or `None` if absent.
     pub(in crate::descriptor) fn optional_real(&self, key: &'static str) -> Result<Option<f64>> {
         let Some(node) = self.get(key) else { return Ok(None) };
-        node.as_f64()
-            .filter(|r| *r > 0.0)
-            .map(Some)
-            .ok_or_else(|| self.expected(key, node, "a positive number"))
+        self.fp32(key, node).map(Some)
     }
 
-    /// A positive finite real.
+    /// The positive real of a value that has to be one, of a size that FP32 holds: arithmetic would
+    /// make 0 or infinity of others.
+    pub(in crate::descriptor) fn fp32(&self, key: &str, node: &JsonNode) -> Result<f64> {
+        let real = node.as_f64().filter(|r| *r > 0.0);
+        let real = real.ok_or_else(|| self.expected(key, node, "a positive number"))?;
+        match fits_fp32(real) {
+            true => Ok(real),
+            false => Err(self.expected(key, node, FP32_RANGE)),
+        }
+    }
+
+    /// A real from 1 on that FP32 holds.
+    pub(in crate::descriptor) fn real_from_one(&self, key: &'static str) -> Result<f64> {
+        let real = self.real(key)?;
+        match self.get(key) {
+            Some(node) if real < 1.0 => Err(self.expected(key, node, "a number from 1 on")),
+            _ => Ok(real),
+        }
+    }
+
+    /// A positive real that FP32 holds.
     pub(in crate::descriptor) fn real(&self, key: &'static str) -> Result<f64> {
         self.optional_real(key)?.ok_or_else(|| self.missing(key, "a positive number"))
     }

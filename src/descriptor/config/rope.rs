@@ -47,7 +47,7 @@ pub(in crate::descriptor) fn read_rope(
     let mut places = vec![(text, "rope_theta")];
     places.extend(within("rope_theta"));
     let theta = match agreed(&places)? {
-        Some((fields, key, _)) => fields.real(key)?,
+        Some((fields, key, _)) => fields.real_from_one(key)?,
         None => rule.default_theta.ok_or_else(|| {
             text.missing("rope_theta", "a positive number, here or in `rope_parameters`")
         })?,
@@ -127,8 +127,9 @@ fn read_scaling(
         );
     }
     let real = |key: &'static str| scaling_field(objects, key).map(|(f, key)| f.real(key))?;
+    let factor = || scaling_field(objects, "factor").map(|(f, key)| f.real_from_one(key))?;
     match kind {
-        "linear" => Ok(RopeScaling::Linear { factor: real("factor")? }),
+        "linear" => Ok(RopeScaling::Linear { factor: factor()? }),
         "llama3" => {
             let (original, original_key) =
                 scaling_field(objects, "original_max_position_embeddings")?;
@@ -143,7 +144,7 @@ fn read_scaling(
                 return Err(fields.refuse(key, problem));
             }
             Ok(RopeScaling::Llama3 {
-                factor: real("factor")?,
+                factor: factor()?,
                 low_freq_factor,
                 high_freq_factor,
                 original_max_position_tokens: original.count_up_to(original_key, 1 << 31)?,
@@ -161,7 +162,7 @@ fn read_yarn(objects: &[&Fields<'_>]) -> Result<RopeScaling, Box<Refusal>> {
     let (fields, key) = at("truncate")?;
     Only::Flag(true).check(fields, key)?;
     let (fields, key) = at("factor")?;
-    let factor = fields.real(key)?;
+    let factor = fields.real_from_one(key)?;
     let optional = |key: &'static str| at(key).map(|(f, key)| f.optional_real(key))?;
     let magnitude = |key: &'static str| at(key).map(|(f, key)| f.optional_magnitude(key))?;
     let given = (magnitude("mscale")?, magnitude("mscale_all_dim")?);

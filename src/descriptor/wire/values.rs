@@ -30,7 +30,7 @@ pub(super) fn count(f: &Fields<'_>, key: &'static str) -> Result<usize> {
 /// A positive finite real.
 pub(super) fn real(f: &Fields<'_>, key: &'static str) -> Result<f64> {
     let node = f.present(key)?;
-    node.as_f64().filter(|r| *r > 0.0).ok_or_else(|| f.expected(key, node, "a positive number"))
+    f.fp32(key, node)
 }
 
 /// A finite real that is not negative.

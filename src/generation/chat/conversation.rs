@@ -4,6 +4,9 @@ use super::ChatError;
 use crate::units::{JsonMember, JsonNode, JsonValue, Position, parse_json};
 use std::path::Path;
 
+/// The variable that says whether an assistant's turn is to be opened.
+pub(super) const OPENS_TURN: &str = "add_generation_prompt";
+
 /// The variables of a template: `messages`, perhaps `tools`, and whatever else the file gives.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conversation {
@@ -26,7 +29,7 @@ impl Conversation {
     ///
     /// # Errors
     /// With line and column: no strict JSON, no messages, a message without a text `role`, or with
-    /// a `content` that is neither text, list nor null.
+    /// a `content` that is neither text, list nor null; an `add_generation_prompt` that is no truth value.
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Conversation, ChatError> {
         let refuse = |position: Position, problem: String| ChatError::File {
             path: path.to_owned(),
@@ -51,12 +54,17 @@ impl Conversation {
             return Err(refuse(position, "expected `messages`, found no such key".into()));
         };
         check_messages(messages).map_err(|(at, problem)| refuse(at, problem))?;
+        let opens = variables.iter().find(|(key, _)| key == OPENS_TURN).map(|(_, node)| node);
+        if let Some(node) = opens.filter(|node| node.as_bool().is_none()) {
+            let problem = format!("`{OPENS_TURN}`: expected true or false, found {node}");
+            return Err(refuse(node.position, problem));
+        }
         Ok(Conversation { variables })
     }
 
     /// Whether the file says itself if an assistant's turn is to be opened.
     pub(super) fn opens_turn(&self) -> Option<bool> {
-        let (_, node) = self.variables.iter().find(|(key, _)| key == "add_generation_prompt")?;
+        let (_, node) = self.variables.iter().find(|(key, _)| key == OPENS_TURN)?;
         node.as_bool()
     }
 }

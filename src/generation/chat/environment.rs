@@ -14,6 +14,9 @@ pub(super) const RAISED: &str = "raise_exception: ";
 /// takes. A loop without end stops here.
 const FUEL: u64 = 10_000_000;
 
+/// Most spaces that `tojson` puts before each level.
+const INDENT_LIMIT: usize = 64;
+
 /// The environment, without a template.
 pub(super) fn environment() -> Environment<'static> {
     let mut env = Environment::new();
@@ -43,7 +46,16 @@ pub(super) fn environment() -> Environment<'static> {
 fn tojson(value: Value, ensure_ascii: Option<bool>, kwargs: Kwargs) -> Result<String, Error> {
     let indent = match kwargs.get::<Option<Value>>("indent")?.filter(|v| !v.is_none()) {
         None => None,
-        Some(spaces) => Some(usize::try_from(spaces)?.min(64)),
+        Some(spaces) => {
+            let spaces = usize::try_from(spaces)?;
+            if spaces > INDENT_LIMIT {
+                let problem = format!(
+                    "tojson: expected an `indent` of at most {INDENT_LIMIT}, found {spaces}"
+                );
+                return Err(Error::new(ErrorKind::InvalidOperation, problem));
+            }
+            Some(spaces)
+        }
     };
     let separators: Option<(String, String)> =
         match kwargs.get::<Option<Value>>("separators")?.filter(|v| !v.is_none()) {

@@ -51,6 +51,10 @@ fn template_of(path: &Path, node: &JsonNode) -> Result<Option<String>, ChatError
             let named = |item: &&JsonNode| {
                 item.get("name").and_then(|m| m.node.as_str()) == Some("default")
             };
+            if let Some(second) = items.iter().filter(named).nth(1) {
+                let problem = "`chat_template` has a second template named \"default\"";
+                return Err(refuse(second, problem.to_owned()));
+            }
             let template = items.iter().find(named).and_then(|item| item.get("template"));
             match template.and_then(|m| m.node.as_str()) {
                 Some(text) => Ok(Some(text.to_owned())),
@@ -108,11 +112,12 @@ const TOP: Position = Position { line: 1, column: 1 };
 
 fn read_json(path: &Path) -> Result<Option<JsonNode>, ChatError> {
     let Some(bytes) = read(path)? else { return Ok(None) };
-    parse_json(&bytes).map(Some).map_err(|e| ChatError::File {
-        path: path.to_owned(),
-        position: e.position,
-        problem: e.message,
-    })
+    let refuse = |position, problem| ChatError::File { path: path.to_owned(), position, problem };
+    let document = parse_json(&bytes).map_err(|e| refuse(e.position, e.message))?;
+    match document.value {
+        JsonValue::Object(_) => Ok(Some(document)),
+        _ => Err(refuse(document.position, format!("expected an object, found {document}"))),
+    }
 }
 
 /// The bytes of a file; `None` if there is none.

@@ -104,6 +104,10 @@ fn conversations_are_checked_with_their_place() {
         ),
         ("[{\"role\": \"user\", \"role\": \"system\"}]", "m.json:1:19: "),
         ("{\"messages\": {}}", "m.json:1:14: expected a list of messages, found {}"),
+        (
+            "{\"messages\": [{\"role\": \"user\"}], \"add_generation_prompt\": \"no\"}",
+            "m.json:1:59: `add_generation_prompt`: expected true or false, found \"no\"",
+        ),
     ] {
         let found = parse(text);
         assert!(found.contains(message), "{text}: {found}");
@@ -209,6 +213,16 @@ fn templates_are_found_where_transformers_finds_them() {
     );
     assert_eq!(text(), "<b>1u");
     assert_eq!(end_of_turn(folder.path()).unwrap().as_deref(), Some("</s>"));
+    write(
+        "chat_template.json",
+        r#"{"chat_template": [{"name": "default", "template": "1"}, {"name": "default", "template": "2"}]}"#,
+    );
+    let error = open().unwrap_err().to_string();
+    let second = "chat_template.json:1:58: `chat_template` has a second template named \"default\"";
+    assert!(error.contains(second), "{error}");
+    write("chat_template.json", "[]");
+    let error = open().unwrap_err().to_string();
+    assert!(error.contains("chat_template.json:1:1: expected an object, found []"), "{error}");
     write("chat_template.json", r#"{"chat_template": "2{{ messages[0].content }}"}"#);
     assert_eq!(text(), "2u");
     write("chat_template.jinja", "{#- a file -#}\n3{{ messages[0].content }}\n");
@@ -225,4 +239,17 @@ fn templates_are_found_where_transformers_finds_them() {
         error.contains("chat_template.json:1:19: expected a text as `chat_template`"),
         "{error}"
     );
+}
+
+/// An indent beyond any use is refused, not cut to another text than Jinja writes.
+#[test]
+fn an_indent_of_a_billion_is_refused() {
+    let render = |indent: &str| {
+        let source = format!("{{{{ [1] | tojson(indent={indent}) }}}}");
+        template(&source).unwrap().render(&user("hi"), true, []).map(|r| r.text)
+    };
+    assert_eq!(render("64").unwrap(), format!("[\n{}1\n]", " ".repeat(64)));
+    let error = render("1000000000").unwrap_err().to_string();
+    let expected = "tojson: expected an `indent` of at most 64, found 1000000000";
+    assert!(error.contains(expected), "{error}");
 }

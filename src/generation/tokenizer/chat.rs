@@ -1,5 +1,6 @@
 //! Ids of a rendered conversation.
 
+use super::model::encoding;
 use super::{TextTokenizer, TokenizerError};
 use crate::generation::chat::Rendered;
 
@@ -23,16 +24,15 @@ impl TextTokenizer {
     /// [`TokenizerError::Encode`], or [`TokenizerError::ControlTokenInText`] if plain text yields
     /// a control token.
     pub fn encode_chat(&self, rendered: &Rendered) -> Result<Vec<u32>, TokenizerError> {
-        let error = |e: tokenizers::Error| TokenizerError::Encode(e.to_string());
         let text = rendered.text.as_str();
         if rendered.guards.is_empty() {
-            let encoding = self.parsing().encode(text, false).map_err(error)?;
+            let encoding = encoding(self.parsing(), text, false)?;
             return Ok(encoding.get_ids().to_vec());
         }
         let mut ids = Vec::new();
         let mut from = 0;
         let plain = |part: &str, ids: &mut Vec<u32>| {
-            let encoding = self.literal.encode(part, false).map_err(error)?;
+            let encoding = encoding(&self.literal, part, false)?;
             for id in encoding.get_ids() {
                 if let Some(control) = self.control.get(id) {
                     let token = control.text.clone();

@@ -1,5 +1,7 @@
 //! The vocabulary of a `tokenizer.json`, read in one pass.
 
+use super::TokenizerError;
+use crate::units::caught;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
@@ -10,8 +12,8 @@ use std::sync::Arc;
 use tokenizers::models::bpe::{BPE, BpeBuilder, Merges, Vocab};
 use tokenizers::models::{ModelWrapper, TrainerWrapper};
 use tokenizers::{
-    DecoderWrapper, Model, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper, Result,
-    Token, Tokenizer, TokenizerImpl,
+    DecoderWrapper, Encoding, Model, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper,
+    Result, Token, Tokenizer, TokenizerImpl,
 };
 
 /// A tokeniser whose vocabulary is shared by its clones.
@@ -28,10 +30,33 @@ pub(super) type Parts = TokenizerImpl<
 /// # Errors
 /// A sentence: what the `tokenizers` library says of a file that it refuses, too.
 pub(super) fn read(bytes: &[u8]) -> std::result::Result<Parts, String> {
-    Parts::from_bytes(bytes).map_err(|error| match Tokenizer::from_bytes(bytes) {
-        Err(known) => known.to_string(),
-        Ok(_) => error.to_string(),
+    // A file can make the library panic, too.
+    caught(|| {
+        Parts::from_bytes(bytes).map_err(|error| match Tokenizer::from_bytes(bytes) {
+            Err(known) => known.to_string(),
+            Ok(_) => error.to_string(),
+        })
     })
+    .unwrap_or_else(|panic| Err(library_failed(&panic)))
+}
+
+/// Ids of a text by the library.
+///
+/// # Errors
+/// [`TokenizerError::Encode`], also where the library panics on what the file asks for.
+pub(super) fn encoding(
+    parts: &Parts,
+    text: &str,
+    surround: bool,
+) -> std::result::Result<Encoding, TokenizerError> {
+    match caught(|| parts.encode(text, surround)) {
+        Ok(encoding) => encoding.map_err(|e| TokenizerError::Encode(e.to_string())),
+        Err(panic) => Err(TokenizerError::Encode(library_failed(&panic))),
+    }
+}
+
+fn library_failed(panic: &str) -> String {
+    format!("the `tokenizers` library fails on what tokenizer.json asks for: {panic}")
 }
 
 /// A model of the library.
@@ -108,7 +133,7 @@ impl<'de> Visitor<'de> for ModelVisitor {
         }
         let model: ModelWrapper =
             serde_json::from_value(Value::Object(fields)).map_err(A::Error::custom)?;
-        let ids = model.get_vocab().values().max().map_or(0, |id| *id as usize + 1);
+        let ids = count_ids(model.get_vocab().iter()).map_err(A::Error::custom)?;
         Ok(SharedModel { model: Arc::new(model), ids })
     }
 }
@@ -139,9 +164,33 @@ fn byte_pairs<'de, A: MapAccess<'de>>(mut map: A) -> std::result::Result<(BPE, u
     }
     let vocab = vocab.ok_or_else(|| A::Error::missing_field("vocab"))?;
     let MergeList(merges) = merges.ok_or_else(|| A::Error::missing_field("merges"))?;
-    let ids = vocab.values().max().map_or(0, |id| *id as usize + 1);
+    let ids = count_ids(vocab.iter()).map_err(A::Error::custom)?;
     let model = builder.vocab_and_merges(vocab, merges).build().map_err(A::Error::custom)?;
     Ok((model, ids))
+}
+
+/// One more than the largest id.
+///
+/// # Errors
+/// Two tokens share an id: what it decodes to would be whichever a map gives last.
+fn count_ids<'v>(
+    vocab: impl Iterator<Item = (&'v String, &'v u32)> + Clone,
+) -> std::result::Result<usize, String> {
+    let mut ids: Vec<u32> = vocab.clone().map(|(_, id)| *id).collect();
+    ids.sort_unstable();
+    if let Some(pair) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
+        let mut tokens: Vec<&str> =
+            vocab.filter(|(_, id)| **id == pair[0]).map(|(token, _)| token.as_str()).collect();
+        tokens.sort_unstable();
+        let named: Vec<String> = tokens.iter().take(3).map(|token| format!("`{token}`")).collect();
+        return Err(format!(
+            "id {} belongs to {} tokens: {}; each token needs an id of its own",
+            pair[0],
+            tokens.len(),
+            named.join(", ")
+        ));
+    }
+    Ok(ids.last().map_or(0, |id| *id as usize + 1))
 }
 
 /// Sets what is not `null`.

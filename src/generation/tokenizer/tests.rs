@@ -218,3 +218,34 @@ fn a_refused_vocabulary_is_refused_in_the_words_of_the_library() {
         assert_eq!(super::model::read(text.as_bytes()).unwrap_err(), library.to_string(), "{text}");
     }
 }
+
+/// What such an id decodes to would depend on the order of a map, which changes with every process.
+#[test]
+fn an_id_of_two_tokens_is_refused() {
+    let mut shared = byte_pair(json!([["a", "b"]]));
+    shared["model"]["vocab"]["z"] = json!(2);
+    let error = open(&shared).unwrap_err().to_string();
+    let expected = "id 2 belongs to 2 tokens: `c`, `z`; each token needs an id of its own";
+    assert!(error.contains(expected), "{error}");
+    let error = open(&json!({
+        "version": "1.0", "added_tokens": [], "decoder": shared["decoder"],
+        "model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1, "c": 0}, "unk_token": "a"}
+    }));
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("id 0 belongs to 2 tokens: `a`, `c`"), "{error}");
+}
+
+/// An empty pattern makes the library panic on a text.
+#[test]
+fn a_library_that_panics_is_an_error_of_the_file() {
+    let text = std::fs::read_to_string(fixture("tokenizer.json")).unwrap();
+    let mut empty: Value = serde_json::from_str(&text).unwrap();
+    empty["normalizer"] = json!({"type": "Replace", "pattern": {"String": ""}, "content": "x"});
+    let tokenizer = open(&empty).unwrap();
+    let failed = "the `tokenizers` library fails on what tokenizer.json asks for: ";
+    for control in [ControlTokens::AsText, ControlTokens::Parse] {
+        let error = tokenizer.encode("ab", control).unwrap_err().to_string();
+        assert!(error.contains(failed), "{error}");
+    }
+    assert!(tokenizer.encode_apart("ab").unwrap_err().to_string().contains(failed));
+}

@@ -123,8 +123,7 @@ impl TextTokenizer {
             ControlTokens::AsText => &self.literal,
             ControlTokens::Parse => self.parsing(),
         };
-        let encoding =
-            tokenizer.encode(text, true).map_err(|e| TokenizerError::Encode(e.to_string()))?;
+        let encoding = model::encoding(tokenizer, text, true)?;
         if control == ControlTokens::AsText && !mutant!("control_text_is_control") {
             // The mask marks what the checkpoint put around the text; the rest came out of it.
             let from_text = encoding.get_ids().iter().zip(encoding.get_special_tokens_mask());
@@ -155,8 +154,7 @@ impl TextTokenizer {
     /// # Errors
     /// As [`TextTokenizer::encode`].
     pub fn encode_apart(&self, text: &str) -> Result<(Vec<u32>, Vec<u32>), TokenizerError> {
-        let encoding =
-            self.literal.encode(text, true).map_err(|e| TokenizerError::Encode(e.to_string()))?;
+        let encoding = model::encoding(&self.literal, text, true)?;
         let mask = encoding.get_special_tokens_mask();
         let before = mask.iter().take_while(|m| **m == 1).count();
         let after = mask[before..].iter().rev().take_while(|m| **m == 1).count();

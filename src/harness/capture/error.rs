@@ -11,6 +11,10 @@ use std::path::PathBuf;
 pub enum CaptureError {
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },
+    #[error("{} is {found}, and only captures are written over; choose another name", path.display())]
+    Occupied { path: PathBuf, found: &'static str },
+    #[error("interrupted: no capture was written")]
+    Interrupted,
     #[error("{}:{position}: {message}", path.display())]
     Prompts { path: PathBuf, position: Position, message: String },
     #[error("{}: prompt `{prompt}` is text: {source}", path.display())]

@@ -8,6 +8,7 @@
 mod admission;
 mod arrays;
 mod compare;
+mod destination;
 mod error;
 mod first;
 mod info;
@@ -24,6 +25,7 @@ mod tests;
 pub use admission::{Across, Admission, Mode, admit};
 pub use arrays::{ArrayComparison, ArrayState};
 pub use compare::{CaptureComparison, compare};
+pub use destination::destination;
 pub use error::CaptureError;
 pub use first::{CannotWalk, FirstDifference, HOW_TO_RECORD, LOGITS, Walk, first_difference};
 pub use info::{CAPTURE_VERSION, CaptureInfo, CaseRun, PromptInfo};

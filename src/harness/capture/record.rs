@@ -6,6 +6,7 @@ use crate::backend::{RowOutput, RowWant, Taps, cpu};
 use crate::engine::manifest::Manifest;
 use crate::engine::{Batch, Engine, Output, Sequence, SequenceError, Want};
 use crate::units::nearest;
+use std::ops::ControlFlow;
 use std::path::Path;
 
 /// The name that stands for every activation.
@@ -36,18 +37,18 @@ pub struct Recorded {
 }
 
 /// Runs the prompts and writes the capture to `out`, under that name only when it is complete.
-/// `progress` is told prompt tokens as they are consumed.
+/// `progress` is told prompt tokens as they are consumed, 0 at each greedy token, and may end it.
 ///
 /// # Errors
-/// An activation that does not exist, a prompt that the engine refuses, a failed write. Nothing is
-/// left behind then.
+/// An activation that does not exist, a prompt that the engine refuses, a failed write,
+/// [`CaptureError::Interrupted`], what [`super::destination`] refuses. Nothing is left behind then.
 pub fn record(
     engine: &Engine,
     manifest: &Manifest,
     prompts: &[Prompt],
     options: &RecordOptions,
     out: &Path,
-    progress: &mut dyn FnMut(usize),
+    progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
 ) -> Result<Recorded, CaptureError> {
     let options = &spelt_out(engine, options);
     let order = tap_order(engine, options)?;
@@ -155,7 +156,7 @@ fn run(
     options: &RecordOptions,
     order: &[String],
     writer: &mut Writer,
-    progress: &mut dyn FnMut(usize),
+    progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
 ) -> Result<bool, CaptureError> {
     let Prompt { name, token_ids, .. } = prompt;
     let failed = |source| CaptureError::Sequence { prompt: name.clone(), source };
@@ -175,7 +176,7 @@ fn run(
                 last = logits;
             }
         }
-        progress(chunk.len());
+        go_on(progress(chunk.len()))?;
     }
     let mut captured = taps.take();
     for tap in order {
@@ -198,7 +199,7 @@ fn run(
             writer.append(&state.values)?;
         }
     }
-    let greedy = greedy(engine, sequence, &last, options.greedy_steps, name)?;
+    let greedy = greedy(engine, sequence, &last, options.greedy_steps, name, progress)?;
     if options.greedy_steps > 0 {
         writer.ids(format!("greedy.{name}"), greedy);
     }
@@ -217,6 +218,10 @@ fn wanted(rows: usize, ends: bool, options: &RecordOptions, taps: bool) -> Want 
         *last = RowWant::Logits;
     }
     Want::Rows(wants)
+}
+
+fn go_on(flow: ControlFlow<()>) -> Result<(), CaptureError> {
+    if flow.is_break() { Err(CaptureError::Interrupted) } else { Ok(()) }
 }
 
 fn step(
@@ -238,9 +243,11 @@ fn greedy(
     last: &[f32],
     steps: usize,
     name: &str,
+    progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
 ) -> Result<Vec<u32>, CaptureError> {
     let mut ids: Vec<u32> = Vec::with_capacity(steps);
     while ids.len() < steps {
+        go_on(progress(0))?;
         let id = match ids.last() {
             None => cpu::greedy(last).ok(),
             Some(id) => step(engine, &mut sequence, &[*id], Want::Last(RowWant::Greedy), None)

@@ -5,6 +5,7 @@ use crate::backend::Policy;
 use crate::engine::manifest::Execution;
 use crate::engine::{Engine, EngineOptions};
 use crate::weights::{LoadOptions, Model};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,7 +26,8 @@ fn capture(folder: &Path, name: &str, policy: Policy, taps: &[&str]) -> PathBuf 
         |name: &str, ids: &[u32]| Prompt { name: name.into(), token_ids: ids.to_vec(), text: None };
     let prompts = [prompt("same", &[5, 9, 1]), prompt("parted", &[3, 1, 4, 1, 5, 9, 2, 6, 5, 3])];
     let path = folder.join(name);
-    record(&engine, &manifest, &prompts, &options, &path, &mut |_| {}).unwrap();
+    record(&engine, &manifest, &prompts, &options, &path, &mut |_| ControlFlow::Continue(()))
+        .unwrap();
     path
 }
 

@@ -1,11 +1,12 @@
 //! Writing a capture: tensors as they come, the file under its name only when complete.
 
-use super::{CaptureError, CaptureInfo};
+use super::{CaptureError, CaptureInfo, destination};
 use crate::engine::manifest::Manifest;
 use serde_json::{Map, Value, json};
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Metadata entry that says what the file is.
 pub(super) const FORMAT_KEY: &str = "format";
@@ -18,8 +19,9 @@ pub(super) const INFO_KEY: &str = "capture";
 /// Writes a capture.
 ///
 /// FP32 rows go to a file beside the final one as they come, so that logits of long prompts never
-/// have to fit in memory; [`Writer::finish`] puts the header before them. Dropping an unfinished
-/// writer removes what it wrote.
+/// have to fit in memory; [`Writer::finish`] puts the header before them. That file has no name once
+/// it is open, so that a process that is killed leaves nothing behind; what [`Writer::finish`] writes
+/// has one until it gets its own, and is removed when that fails.
 #[derive(Debug)]
 pub(super) struct Writer {
     path: PathBuf,
@@ -49,8 +51,7 @@ struct Scratch {
 
 impl Scratch {
     fn create(path: PathBuf) -> io::Result<Scratch> {
-        let file =
-            File::options().read(true).write(true).create(true).truncate(true).open(&path)?;
+        let file = File::options().read(true).write(true).create_new(true).open(&path)?;
         Ok(Scratch { path, file: BufWriter::with_capacity(1 << 20, file) })
     }
 }
@@ -63,11 +64,13 @@ impl Drop for Scratch {
 }
 
 impl Writer {
-    /// A writer for `path`; its folder must exist.
+    /// A writer for `path`, as [`destination`] allows; its folder must exist.
     pub(super) fn create(path: &Path) -> Result<Writer, CaptureError> {
-        let rows =
-            Scratch::create(beside(path, "rows")).map_err(|source| io_error(path, source))?;
-        Ok(Writer { path: path.to_owned(), rows, arrays: Vec::new(), ids: Vec::new() })
+        let path = destination(path)?;
+        let rows = Scratch::create(beside(&path)).map_err(|source| io_error(&path, source))?;
+        // Where a system keeps the name of an open file, dropping removes it.
+        let _ = std::fs::remove_file(&rows.path);
+        Ok(Writer { path, rows, arrays: Vec::new(), ids: Vec::new() })
     }
 
     /// Begins an FP32 tensor; exactly its values follow.
@@ -130,7 +133,7 @@ impl Writer {
         let header = self.header(info, manifest).to_string();
         // Spaces bring the data to a multiple of eight bytes.
         let padded = header.len().next_multiple_of(8);
-        let mut out = Scratch::create(beside(&self.path, "partial"))?;
+        let mut out = Scratch::create(beside(&self.path))?;
         out.file.write_all(&(padded as u64).to_le_bytes())?;
         out.file.write_all(header.as_bytes())?;
         out.file.write_all(&b"       "[..padded - header.len()])?;
@@ -180,10 +183,12 @@ impl Writer {
     }
 }
 
-/// A name in the same folder, so that renaming is atomic, and of this process alone.
-fn beside(path: &Path, what: &str) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.{}.{what}", std::process::id()))
+/// A name in the same folder, so that renaming is atomic, that nothing has: short, so that it is a
+/// name wherever the capture's is one.
+fn beside(path: &Path) -> PathBuf {
+    static MADE: AtomicUsize = AtomicUsize::new(0);
+    let (process, number) = (std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+    path.with_file_name(format!(".capture.{process}.{number}"))
 }
 
 fn io_error(path: &Path, source: io::Error) -> CaptureError {

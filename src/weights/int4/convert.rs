@@ -143,10 +143,7 @@ pub fn convert(
         }
         let done = write_shard(&model.checkpoint, shard, &digest, &work, &meter)?;
         journal.done.push(done);
-        write_whole(
-            &work.join(PROGRESS),
-            serde_json::to_string_pretty(&journal).unwrap_or_default().as_bytes(),
-        )?;
+        write_journal(&work, &journal)?;
     }
     let sidecar =
         sidecar(&model.descriptor, &model.checkpoint, recipe, digest, source, &plan, &journal)?;
@@ -200,17 +197,22 @@ fn source_record(model: &Model, meter: &Meter<'_>) -> Result<SourceRecord, Conve
 fn resume(work: &Path, plan: &str) -> Result<Journal, ConvertError> {
     let empty = Journal { plan: plan.to_owned(), done: Vec::new() };
     let path = work.join(PROGRESS);
+    let unfinished = |problem: &str| ConvertError::Unfinished {
+        folder: work.to_owned(),
+        problem: problem.into(),
+    };
     let text = match std::fs::read(&path) {
         Ok(text) => text,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             std::fs::create_dir_all(work).map_err(io(work))?;
+            // What lies there without a journal is not ours and would become part of the model.
+            if std::fs::read_dir(work).map_err(io(work))?.next().is_some() {
+                return Err(unfinished("holds files, and none of them is of a conversion"));
+            }
+            write_journal(work, &empty)?;
             return Ok(empty);
         }
         Err(e) => return Err(io(&path)(e)),
-    };
-    let unfinished = |problem: &str| ConvertError::Unfinished {
-        folder: work.to_owned(),
-        problem: problem.into(),
     };
     let mut journal: Journal = serde_json::from_slice(&text)
         .map_err(|_| unfinished("holds a progress.json that cannot be read"))?;
@@ -225,6 +227,11 @@ fn resume(work: &Path, plan: &str) -> Result<Journal, ConvertError> {
         hash_file(&file, |_| ()).is_ok_and(|digest| digest.to_string() == done.file.sha256)
     });
     Ok(journal)
+}
+
+fn write_journal(work: &Path, journal: &Journal) -> Result<(), ConvertError> {
+    let text = serde_json::to_string_pretty(journal).unwrap_or_default();
+    write_whole(&work.join(PROGRESS), text.as_bytes())
 }
 
 /// Writes a small file under its final name, whole or not at all.

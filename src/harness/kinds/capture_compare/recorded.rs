@@ -10,6 +10,7 @@ use crate::harness::{Cache, NonEmpty};
 use crate::units::{BUILD, Build};
 use crate::weights::{LoadOptions, Model, WeightSet};
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -126,7 +127,8 @@ impl Base {
             edit.inputs(&mut prompts, &mut options);
             edit.facts(&mut execution);
         }
-        record(&engine, &execution.manifest(), &prompts, &options, path, &mut |_| {})
+        let go_on = &mut |_| ControlFlow::Continue(());
+        record(&engine, &execution.manifest(), &prompts, &options, path, go_on)
             .map(|_| ())
             .map_err(|e| e.to_string())
     }
