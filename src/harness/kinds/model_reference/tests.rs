@@ -151,7 +151,9 @@ fn rows_before_a_flip_have_bounds_of_their_own() {
         greedy::outcome(&reference, found, untouched, routed_bounds()).verdict
     };
     assert_eq!(verdict(&[4, 3, 3, 9], 0), Verdict::Pass, "undecided, and behind a flip");
-    assert_eq!(verdict(&[3, 7, 1, 9], 0), Verdict::Fail, "before the first small margin");
+    assert_eq!(verdict(&[3, 7, 1, 9], 1), Verdict::Fail, "its row is untouched");
+    assert_eq!(verdict(&[3, 7, 1, 9], 0), Verdict::Pass, "the prompt has flipped before");
+    assert_eq!(verdict(&[4, 3, 1, 9], 1), Verdict::Pass, "undecided");
     assert_eq!(verdict(&[4, 7, 3, 9], 2), Verdict::Pass);
     assert_eq!(verdict(&[4, 7, 3, 9], 3), Verdict::Fail, "its row is untouched");
     assert_eq!(verdict(&[4, 7, 1, 8], 0), Verdict::Fail, "from twice the maximum on, anywhere");
