@@ -61,7 +61,7 @@ impl Statistics {
         Statistics {
             prompt_tokens,
             generated_tokens: generated.tokens.len(),
-            time_to_first_token_ms: (chosen > 0).then(|| timing.first_token.as_secs_f64() * 1e3),
+            time_to_first_token_ms: (chosen > 0).then_some(timing.first_token.as_secs_f64() * 1e3),
             prompt_ms: timing.first_token.as_secs_f64() * 1e3,
             decode_ms: timing.decode.as_secs_f64() * 1e3,
             prefill_tokens_per_second: rate(prefilled, timing.first_token),
