@@ -41,7 +41,7 @@ pub struct Recorded {
 ///
 /// # Errors
 /// An activation that does not exist, a prompt that the engine refuses, a failed write,
-/// [`CaptureError::Interrupted`], what [`super::destination`] refuses. Nothing is left behind then.
+/// [`CaptureError::Interrupted`], what [`super::destination()`] refuses. Nothing is left behind then.
 pub fn record(
     engine: &Engine,
     manifest: &Manifest,

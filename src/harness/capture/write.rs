@@ -64,7 +64,7 @@ impl Drop for Scratch {
 }
 
 impl Writer {
-    /// A writer for `path`, as [`destination`] allows; its folder must exist.
+    /// A writer for `path`, as [`destination()`] allows; its folder must exist.
     pub(super) fn create(path: &Path) -> Result<Writer, CaptureError> {
         let path = destination(path)?;
         let rows = Scratch::create(beside(&path)).map_err(|source| io_error(&path, source))?;
