@@ -1,5 +1,6 @@
 //! The one place that prints: the product on stdout, everything else on stderr.
 
+use super::failure::unless_closed;
 use super::terminal::terminal_safe;
 use clap::ColorChoice;
 use std::borrow::Cow;
@@ -103,10 +104,7 @@ impl Console {
     /// # Errors
     /// The write failed, as on a full disk.
     pub(crate) fn product(&self, text: &str) -> io::Result<()> {
-        match write(text) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            other => other,
-        }
+        unless_closed(write(text))
     }
 
     /// As [`Console::product`], for text that is still being made: without a reader there is nothing

@@ -53,12 +53,13 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-/// For processes that serve another one over a pipe: where that one is gone, the service has ended.
+/// A write for a reader that may go away: without it the write is done. (A process that serves another one over a
+/// pipe has then served it.)
 ///
 /// # Errors
 /// Every other failure.
-pub(crate) fn unless_closed(served: std::io::Result<()>) -> std::io::Result<()> {
-    match served {
+pub(crate) fn unless_closed(written: std::io::Result<()>) -> std::io::Result<()> {
+    match written {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         other => other,
     }
