@@ -65,7 +65,8 @@ pub struct QuadLine {
     pub arm: String,
     /// Samples in the order measured: A, B, B, A.
     pub samples: [Sample; 4],
-    /// Read bandwidth before, in the middle of and after the four samples.
+    /// Read bandwidth over the first, the middle and the last half of the quad (by builds before b514cf3:
+    /// before, in the middle of and after the four samples).
     pub bandwidth_bytes_per_second: Vec<f64>,
 }
 

@@ -184,7 +184,7 @@ fn bandwidth(quads: &[&QuadLine]) -> Node {
     let y = Scale::over(quads.iter().flat_map(|q| readings(q)), bottom, 60).starting_at(0.0);
     let dropped = quads.iter().filter(|q| is_dropped(q)).count() as u64;
     let caption = format!(
-        "Read bandwidth before, in the middle of and after every quad: {} dropped because readings differ by more than {:.0}% (marked).",
+        "Read bandwidth, three readings of every quad: {} dropped because readings differ by more than {:.0}% (marked).",
         format::plural(dropped, "quad"),
         100.0 * MAX_READING_SPREAD
     );
