@@ -2,7 +2,11 @@
 
 use std::io::Write as _;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::{fs, io};
+
+/// Temporary files this process has made.
+static MADE: AtomicU64 = AtomicU64::new(0);
 
 /// Writes a file under its final name only once all of it is on the disk: a full disk leaves the name as
 /// it was, absent or with its old content. What is no regular file (a pipe, `/dev/stdout`) is written
@@ -11,15 +15,14 @@ use std::{fs, io};
 /// # Errors
 /// The file, or the one beside it that becomes it, cannot be written.
 pub fn write_whole(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
-    let Some(name) = path.file_name().filter(|_| path.metadata().map_or(true, |m| m.is_file()))
-    else {
+    if path.file_name().is_none() || path.metadata().is_ok_and(|m| !m.is_file()) {
         return fs::write(path, content);
-    };
+    }
     // A link keeps pointing where it does: its target is what is replaced.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let mut temporary = name.to_owned();
-    temporary.push(format!(".{}.part", std::process::id()));
-    let temporary = path.with_file_name(temporary);
+    // Short, and no longer than names may be: the file's own may be as long as that.
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    let temporary = path.with_file_name(format!(".assay-{}-{number}.part", std::process::id()));
     let written = fs::File::create(&temporary).and_then(|mut file| {
         file.write_all(content.as_ref())?;
         file.sync_all()?;
@@ -47,6 +50,9 @@ mod tests {
         let missing = folder.path().join("none/page.html");
         assert!(write_whole(&missing, "one").is_err());
         assert!(write_whole(folder.path(), "a folder is no file").is_err());
+        let long = folder.path().join("n".repeat(250));
+        write_whole(&long, "one").unwrap();
+        assert_eq!(std::fs::read_to_string(&long).unwrap(), "one");
     }
 
     #[cfg(unix)]

@@ -22,6 +22,11 @@ fn usage_errors_are_64_and_name_the_nearest_spelling() {
         &["gates", "run", "all", "--partition", "hash:3/2"],
         &["gates", "run", "all", "--require", "cuda0"],
         &["gates", "run", "all", "--max-skips", "many"],
+        &["gates", "run", "all", "--max-skips", "-1"],
+        &["gates", "run", "all", "--shuffle", "-1"],
+        &["gates", "run", "all", "--set", "repeat=1", "--set", "repeat=2"],
+        &["gates", "lint", "all", "--set", "repeat=1", "--set", "repeat=1"],
+        &["scenario", "run", "none", "--set", "measure.quads=[20]", "--set", "measure.quads=[40]"],
         &["gates", "run", "all", "--resume", "none"],
         &["gates", "run", "./missing.yaml"],
         &["gates", "show", "prob"],
@@ -309,4 +314,91 @@ fn seeds_of_the_command_line_are_exact() {
         assert_eq!(code, 64, "{wrong}: {stderr}");
         assert!(stderr.contains("--set") && stderr.contains("seed"), "{wrong}: {stderr}");
     }
+}
+
+/// A number is one although a file of that name lies in the folder; a key that another gate takes says
+/// which.
+#[test]
+fn values_of_set_are_what_they_look_like() {
+    let keys = "behaviour: [pass]\nrequires: { set: [repeat] }";
+    let project = Project::new(&[("needs", keys), ("plain", "behaviour: [pass]")]);
+    std::fs::write(project.path().join("3"), "a file").unwrap();
+    let (code, stdout, stderr) = project.run(&["gates", "run", "needs", "-q", "--set", "repeat=3"]);
+    assert!(code == 0 && stdout.contains("3 passed"), "{stdout}{stderr}");
+    let (code, _, stderr) = project.run(&["gates", "run", "plain", "--set", "repeet=3"]);
+    assert!(code == 64 && stderr.contains("did you mean `repeat`?"), "{stderr}");
+    let other = "gate: other\nclaim: A model agrees.\ntrack: reference\nkind: model_reference\n\
+                 requires: { set: [model, reference] }\npolicy: [f32]\n\
+                 f32: { logits_max_abs: 5e-4, activations_max_relative: 1e-4 }\nbf16_noise: measured\n";
+    std::fs::write(project.path().join("gates/other.yaml"), other).unwrap();
+    let (code, _, stderr) = project.run(&["gates", "run", "plain", "--set", "model=x"]);
+    let told =
+        "no gate selected has the key `model` of `--set`; `other` would take it: select that";
+    assert!(code == 64 && stderr.contains(told), "{stderr}");
+}
+
+/// Whatever leads nowhere is found before anything is measured, and no mistake looks like a decision.
+#[test]
+fn a_scenario_that_names_what_is_not_there_is_64() {
+    let project = Project::new(&[("probe", "behaviour: [pass]")]);
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let descriptor = root.join("descriptors/tiny-llama.json").display().to_string();
+    let text = format!(
+        "scenario: tiny\nquestion: Is it?\ntrack: performance\ngates: [probe]\n\
+         profiles:\n  cpu: {{ model: {{ synth: {descriptor} }} }}\n\
+         workload: {{ prompt_tokens: 4, decode_tokens: 3 }}\n\
+         arms:\n  baseline: {{ policy: f32, threads: 1 }}\n  candidate: {{ policy: f32, threads: 1 }}\n\
+         measure: {{ warmup: 1, quads: [12], launches: 2, metrics: [decode_tokens_per_second] }}\n\
+         admit_when: {{ all: [{{ ratio: decode_tokens_per_second, lower_bound_at_least: 0.1 }}] }}\n"
+    );
+    let file = project.path().join("tiny.yaml");
+    let lint = |from: &str, to: &str| {
+        assert!(text.contains(from), "{from}");
+        std::fs::write(&file, text.replace(from, to)).unwrap();
+        let (code, stdout, stderr) = project.run(&["scenario", "lint", "./tiny.yaml"]);
+        let (run, _, _) = project.run(&["scenario", "run", "./tiny.yaml", "-q"]);
+        assert_eq!((code, run), (64, 64), "{to}: {stdout}{stderr}");
+        stderr
+    };
+    assert!(lint("[probe]", "[prob]").contains("did you mean `probe`?"));
+    assert!(lint("tiny-llama.json", "nope.json").contains("nope.json does not exist"));
+    assert!(lint("prompt_tokens: 4", "prompt_tokens: 2046").contains("a workload has 2049 tokens"));
+    std::fs::write(&file, &text).unwrap();
+    let (code, stdout, stderr) = project.run(&["scenario", "lint", "./tiny.yaml"]);
+    assert_eq!((code, stdout.as_str()), (0, "tiny: well-formed\n"), "{stderr}");
+    // What only the engine can tell is no decision either.
+    std::fs::create_dir(project.path().join("empty")).unwrap();
+    std::fs::copy(
+        root.join("tests/fixtures/llama/config.json"),
+        project.path().join("empty/config.json"),
+    )
+    .unwrap();
+    let run = ["scenario", "run", "./tiny.yaml", "-q", "--set", "model=empty"];
+    let (code, stdout, stderr) = project.run(&run);
+    assert_eq!(code, 64, "{stdout}{stderr}");
+    assert!(stderr.contains("the worker of arm `baseline` failed"), "{stderr}");
+}
+
+/// Arms that differ are shown with what they differ in.
+#[test]
+fn a_scenario_shows_how_its_arms_differ() {
+    let project = Project::new(&[]);
+    let scenarios = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
+    let show = |name: &str| {
+        let file = scenarios.join(name).display().to_string();
+        let (code, stdout, stderr) = project.run(&["scenario", "show", &file]);
+        assert_eq!(code, 0, "{stderr}");
+        stdout.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let int4 = show("int4-decode.yaml");
+    for part in [
+        "candidate: policy fast, threads every processor, weights int4, prefill bf16: mlp_gate mlp_up",
+        "packed: policy fast, threads every processor, weights int4, prefill packed: mlp_gate",
+        "budget nll_delta_nats: at most 0.05",
+        "budget prefill_logits of candidate: those of the baseline, bit for bit",
+    ] {
+        assert!(int4.contains(part), "{part}\n{int4}");
+    }
+    assert!(show("f2-residual-norm.yaml").contains(", fusions residual_norm"));
+    assert!(show("f3-cuda-joins.yaml").contains(", apart "));
 }

@@ -1,7 +1,7 @@
 //! The subcommands, and the selection of gates that most of them take.
 
 use super::{lint, list, mutate, show};
-use crate::cli::{Console, Failure};
+use crate::cli::{Console, Failure, set_values};
 use crate::harness::{Pattern, PlanError, project_root};
 use crate::units::Exit;
 use clap::Subcommand;
@@ -64,14 +64,19 @@ pub(super) struct Selection {
 
 impl Selection {
     /// Values to set. One that names an existing file or folder means that one, wherever the gate
-    /// file lies.
-    pub(super) fn set(&self) -> BTreeMap<String, String> {
-        let absolute = |value: &String| {
-            let path = Path::new(value);
-            let found = path.exists().then(|| std::path::absolute(path).ok()).flatten();
-            found.map_or_else(|| value.clone(), |p| p.display().to_string())
+    /// file lies; a number is a number, whatever lies there.
+    ///
+    /// # Errors
+    /// A key that is given twice.
+    pub(super) fn set(&self) -> Result<BTreeMap<String, String>, Failure> {
+        let absolute = |value: String| {
+            let path = Path::new(&value);
+            let named = path.exists() && value.parse::<f64>().is_err();
+            let found = named.then(|| std::path::absolute(path).ok()).flatten();
+            found.map_or(value, |p| p.display().to_string())
         };
-        self.set.iter().map(|(key, value)| (key.clone(), absolute(value))).collect()
+        let set = set_values(&self.set)?;
+        Ok(set.into_iter().map(|(key, value)| (key, absolute(value))).collect())
     }
 
     /// The project folder, needed unless all that is selected are files.

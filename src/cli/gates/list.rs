@@ -107,7 +107,7 @@ pub(super) fn launch(selection: &Selection) -> Result<Launch, Failure> {
         root,
         selection: selection.gates.clone(),
         long: selection.long,
-        set: selection.set(),
+        set: selection.set()?,
         partition: None,
         jobs: 1,
         fail_fast: false,

@@ -44,7 +44,7 @@ pub(super) struct Args {
     #[arg(long)]
     fail_fast: bool,
     /// Run trials in an order that this seed decides
-    #[arg(long, value_name = "SEED")]
+    #[arg(long, value_name = "SEED", allow_negative_numbers = true)]
     shuffle: Option<u64>,
     /// Continue a run: what it finished is kept, errors are tried again
     #[arg(long, value_name = "RUN")]
@@ -53,7 +53,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "DEVICE", value_parser = ["cpu", "cuda"])]
     require: Vec<String>,
     /// Fail if more trials than this are skipped
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     max_skips: Option<u64>,
     /// Folder for records [default: results in the project folder]
     #[arg(long, value_name = "DIR")]

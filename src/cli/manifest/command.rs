@@ -9,7 +9,7 @@ const EXAMPLES: &str = "\
 Examples:
   assay manifest show --model ./SmolLM2-135M --policy f32
   assay manifest show capture.safetensors
-  assay manifest check results/2031-05-09T140359/run.json
+  assay manifest check run.json#arms.baseline
   assay manifest compare a.safetensors b.safetensors --mode diagnostic";
 
 /// Arguments of `assay manifest`.

@@ -12,8 +12,8 @@ pub(super) const HELP: &str = "A capture, a record, or a manifest as JSON; FILE#
 /// The manifest in a file.
 ///
 /// # Errors
-/// 74 for a file that cannot be read, 64 for one without a manifest or with several of them, 1 for
-/// a manifest whose ids are not those of its fields.
+/// 74 for a file that cannot be read, 64 for one without a manifest or with several of them, and for a
+/// manifest whose ids are not those of its fields.
 pub(super) fn read(argument: &str) -> Result<Manifest, Failure> {
     let (file, wanted) = match argument.rsplit_once('#') {
         Some((file, path)) if !Path::new(argument).exists() => (file, Some(path)),
@@ -45,7 +45,7 @@ pub(super) fn read(argument: &str) -> Result<Manifest, Failure> {
             return Err(Failure::usage(message));
         }
     };
-    Manifest::from_node(node.1).map_err(|e| Failure::new(Exit::Fail, format!("{file}:{e}")))
+    Manifest::from_node(node.1).map_err(|e| Failure::usage(format!("{file}:{e}")))
 }
 
 /// Every manifest in a document, with the path of keys that leads to it.

@@ -1,10 +1,12 @@
 //! The subcommands, and how they find scenarios.
 
 use super::{list, show, worker};
-use crate::cli::{Console, Failure};
+use crate::cli::{Console, Failure, OrExit};
 use crate::harness::scenario::{SCENARIOS, ScenarioFile, scenarios};
+use crate::harness::{project_root, read_gates};
 use crate::units::Exit;
 use clap::Subcommand;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Experiments that admit or decline an optimisation
@@ -75,4 +77,23 @@ pub(super) fn key_value(text: &str) -> Result<(String, String), String> {
         }
         _ => Err("expected KEY=VALUE, such as model=DIR or workload.decode_tokens=16".to_owned()),
     }
+}
+
+/// Checks what files name outside themselves, with these values in place of theirs.
+pub(super) fn check_surroundings(
+    files: &[ScenarioFile],
+    set: &BTreeMap<String, String>,
+) -> Result<(), Failure> {
+    let project = project_root(&std::env::current_dir()?);
+    let gates: Option<Vec<String>> = match &project {
+        Some(project) => {
+            let gates = read_gates(Some(project), &[], &BTreeMap::new()).or_exit(Exit::Usage)?;
+            Some(gates.into_iter().map(|gate| gate.name).collect())
+        }
+        None => None,
+    };
+    for file in files {
+        file.check_surroundings(gates.as_deref(), set).map_err(Failure::usage)?;
+    }
+    Ok(())
 }

@@ -49,7 +49,7 @@ pub(super) fn run(args: Args, console: &Console) -> Result<Exit, Failure> {
     let flag = stop.clone();
     // A second handler cannot be installed; then Ctrl-C ends the process at once, records kept.
     let _ = ctrlc::set_handler(move || flag.store(true, Ordering::SeqCst));
-    let mut set: BTreeMap<String, String> = args.set.into_iter().collect();
+    let mut set: BTreeMap<String, String> = crate::cli::set_values(&args.set)?;
     let (mut out, mut gates) = (args.out, None);
     let file = match &args.resume {
         None => super::selected(&[args.scenario])?.remove(0).with(&set).map_err(Failure::usage)?,
@@ -67,6 +67,9 @@ pub(super) fn run(args: Args, console: &Console) -> Result<Exit, Failure> {
             ScenarioFile::read(&path).and_then(|f| f.with(&set)).map_err(Failure::usage)?
         }
     };
+    if args.resume.is_none() {
+        super::check_surroundings(std::slice::from_ref(&file), &set)?;
+    }
     let Some(spec) = file.error_rates() else {
         return Err(Failure::usage(format!(
             "{} has no `error_rates`; `assay scenario error-rates aa-cpu` is the shipped one",

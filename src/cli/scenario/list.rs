@@ -6,6 +6,7 @@ use super::super::{Console, Failure};
 use crate::harness::scenario::Plan;
 use crate::units::Exit;
 use serde_json::json;
+use std::collections::BTreeMap;
 
 /// Which scenarios to list
 #[derive(Debug, clap::Args)]
@@ -62,6 +63,7 @@ pub(super) fn run(args: &Args, console: &Console) -> Result<Exit, Failure> {
 /// Checks files; the first mistake ends with its place.
 pub(super) fn lint(args: &LintArgs, console: &Console) -> Result<Exit, Failure> {
     let files = super::selected(&args.scenarios)?;
+    super::check_surroundings(&files, &BTreeMap::new())?;
     for file in &files {
         console.product(&format!("{}: well-formed\n", file.name()))?;
     }

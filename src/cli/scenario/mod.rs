@@ -9,4 +9,4 @@ mod worker;
 
 pub(super) use command::{Args, run};
 
-use command::{key_value, root, selected};
+use command::{check_surroundings, key_value, root, selected};

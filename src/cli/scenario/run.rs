@@ -74,13 +74,14 @@ pub(super) fn run(args: Args, console: &Console) -> Result<Exit, Failure> {
         return one(&file, device, set, &out, Some(stored), &stop, console);
     }
     let every = args.scenarios.is_empty();
-    let set: BTreeMap<String, String> = args.set.iter().cloned().collect();
+    let set = crate::cli::set_values(&args.set)?;
     // Every file is checked before the first is measured.
     let files: Vec<ScenarioFile> = super::selected(&args.scenarios)?
         .into_iter()
         .map(|file| file.with(&set))
         .collect::<Result<_, _>>()
         .map_err(Failure::usage)?;
+    super::check_surroundings(&files, &set)?;
     for file in files {
         let device = args.device.unwrap_or(default_device(&file));
         if every && device == DeviceKind::Cuda && cuda_devices().or_exit(Exit::Usage)?.is_empty() {
@@ -140,7 +141,9 @@ fn one(
 pub(super) fn failure(file: &ScenarioFile, error: &RunError) -> Failure {
     let exit = match error {
         RunError::Record(_) => Exit::Io,
-        RunError::Worker(_) => Exit::Fail,
+        // 1 is a decision; nothing was decided.
+        RunError::Worker(error) if error.refused => Exit::Usage,
+        RunError::Worker(_) => Exit::Internal,
         RunError::Resume { .. } => Exit::Usage,
         RunError::ShortSeries { .. } => Exit::Fail,
         RunError::Memory(_) => Exit::Internal,

@@ -2,9 +2,8 @@
 
 use super::super::table::wrap;
 use super::super::{Console, Failure};
-use crate::harness::scenario::{Arm, Plan, model_source};
+use crate::harness::scenario::{Arm, ArmWeights, Plan, model_source};
 use crate::units::Exit;
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// Which scenario to show
@@ -24,7 +23,7 @@ pub(super) struct Args {
 
 /// Prints the question, the plan and the rule.
 pub(super) fn run(args: &Args, console: &Console) -> Result<Exit, Failure> {
-    let set: BTreeMap<String, String> = args.set.iter().cloned().collect();
+    let set = crate::cli::set_values(&args.set)?;
     let selected = super::selected(std::slice::from_ref(&args.scenario))?.swap_remove(0);
     let file = &selected.with(&set).map_err(Failure::usage)?;
     let plan = Plan::of(file);
@@ -44,7 +43,8 @@ pub(super) fn run(args: &Args, console: &Console) -> Result<Exit, Failure> {
         Err(e) => line("model", format!("not available: {}", e.message)),
     }
     for (name, arm) in file.arms() {
-        line("arm", format!("{name}: {}", describe(arm)));
+        let arm = wrap(&format!("{name}: {}", describe(arm)), &" ".repeat(12), console.width());
+        line("arm", arm.trim_start().to_owned());
     }
     for point in &plan.points {
         line("workload", point.to_string());
@@ -54,6 +54,11 @@ pub(super) fn run(args: &Args, console: &Console) -> Result<Exit, Failure> {
         "quads",
         format!("{} (looks), {} per launch", looks.join(", "), plan.looks.quads_per_launch),
     );
+    if let Some(quality) = file.quality() {
+        for budget in &quality.budgets {
+            line("budget", budget.to_string());
+        }
+    }
     for rule in &plan.rules {
         line("admit when", rule.to_string());
     }
@@ -77,6 +82,18 @@ fn describe(arm: &Arm) -> String {
     let mut text = format!("policy {policy}, threads {threads}");
     if let Some(build) = &arm.build {
         text.push_str(&format!(", build {build}"));
+    }
+    if arm.weights == ArmWeights::Int4 {
+        let group = arm.group_size.map(|g| format!(", groups of {g}")).unwrap_or_default();
+        let prefill = arm.prefill.map(|p| format!(", prefill {p}")).unwrap_or_default();
+        text.push_str(&format!(", weights int4{group}{prefill}: {}", arm.roles.join(" ")));
+    }
+    let fusions: Vec<String> = arm.fusions.iter().map(ToString::to_string).collect();
+    let apart: Vec<String> = arm.apart.iter().map(ToString::to_string).collect();
+    for (what, names) in [("fusions", fusions), ("apart", apart)] {
+        if !names.is_empty() {
+            text.push_str(&format!(", {what} {}", names.join(" ")));
+        }
     }
     if let Some(share) = arm.slowdown_ratio {
         text.push_str(&format!(", slowed down by {}%", 100.0 * share));

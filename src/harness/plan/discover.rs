@@ -107,8 +107,14 @@ pub fn read_gates(
             patterns.iter().any(|p| p.is_about_trials() || p.selects(&g.name, &g.tags, &g.path, ""))
         };
         if !gates.iter().filter(selects).any(|g| g.overrides.contains_key(key)) {
+            let with_key = gates.iter().filter(|g| g.requires.set.contains(key));
+            let with_key: Vec<&str> = with_key.map(|g| g.name.as_str()).take(3).collect();
             let wanted = gates.iter().flat_map(|g| &g.requires.set).map(String::as_str);
-            return Err(PlanError::UnusedSet { key: key.clone(), hint: did_you_mean(key, wanted) });
+            let hint = match with_key[..] {
+                [] => did_you_mean(key, wanted),
+                _ => Some(format!("`{}` would take it: select that", with_key.join("`, `"))),
+            };
+            return Err(PlanError::UnusedSet { key: key.clone(), hint });
         }
     }
     Ok(gates)

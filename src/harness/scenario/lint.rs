@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 /// Checks a parsed file.
 pub(super) fn lint(file: &ScenarioFile) -> Result<(), Diagnostic> {
     names(file)?;
+    lists(file)?;
     arms(file)?;
     measure(file)?;
     rules(file)?;
@@ -68,6 +69,53 @@ fn names(file: &ScenarioFile) -> Result<(), Diagnostic> {
     Ok(())
 }
 
+/// What is listed is listed once, and expected where it can come about.
+fn lists(file: &ScenarioFile) -> Result<(), Diagnostic> {
+    let spec = &file.spec;
+    let at_key = |key: &str, message: String| {
+        let fault = Diagnostic::new(&file.path, message);
+        let mut lines = file.text.lines().enumerate();
+        match lines.find(|(_, line)| line.trim_start().starts_with(&format!("{key}:"))) {
+            Some((at, line)) => {
+                let column = line.len() - line.trim_start().len() + 1;
+                fault.at(&file.text, at + 1, column, key.len())
+            }
+            None => fault,
+        }
+    };
+    if let Some(gate) = twice(&spec.gates) {
+        return Err(at_key("gates", format!("the gate `{gate}` is listed twice")));
+    }
+    if let Some(metric) = twice(&spec.measure.metrics) {
+        return Err(at_key("metrics", format!("the metric `{metric}` is listed twice")));
+    }
+    if let Some(device) = spec.expect_decision.keys().find(|d| !spec.profiles.contains_key(d)) {
+        let known: Vec<String> = spec.profiles.keys().map(ToString::to_string).collect();
+        let message = format!("a decision is expected on {device}, which has no profile");
+        return Err(at_key("expect_decision", message)
+            .expected(format!("devices with a profile: {}", known.join(", "))));
+    }
+    for (name, arm) in &spec.arms.value {
+        let repeated = [
+            ("fusions", twice(&arm.fusions).map(ToString::to_string)),
+            ("apart", twice(&arm.apart).map(ToString::to_string)),
+            ("roles", twice(&arm.roles).cloned()),
+        ];
+        for (key, item) in repeated {
+            if let Some(item) = item {
+                let message = format!("arm `{name}`: `{key}` lists `{item}` twice");
+                return Err(file.at(&spec.arms, message));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// An item that a list has twice.
+fn twice<T: PartialEq>(list: &[T]) -> Option<&T> {
+    list.iter().enumerate().find(|(at, item)| list[..*at].contains(item)).map(|(_, item)| item)
+}
+
 const SLOWDOWN: &str = "`slowdown_ratio` is a share between 0 and 1, such as 0.02";
 
 /// Keys of an arm that do not go together.
@@ -91,6 +139,9 @@ fn arms(file: &ScenarioFile) -> Result<(), Diagnostic> {
         }
         if arm.kind() == ArmKind::Recorded && arm.threads.is_some() {
             return complain("a recorded arm does not run, it has no `threads`");
+        }
+        if arm.threads.is_some_and(|threads| !(1..=1024).contains(&threads)) {
+            return complain("`threads` is a number from 1 to 1024");
         }
         if arm.command.as_ref().is_some_and(|c| c.iter().all(String::is_empty)) {
             return complain("the command is empty; give a program and its arguments");

@@ -33,6 +33,7 @@ mod schedule;
 mod spec;
 mod start;
 mod store;
+mod surroundings;
 mod worker;
 
 #[cfg(test)]
@@ -44,6 +45,7 @@ mod spec_tests;
 #[cfg(test)]
 pub(in crate::harness) mod testing;
 
+pub use arm_weights::ArmWeights;
 pub use bandwidth::{Probe, ReadProbe};
 pub use campaign::{Campaign, CampaignEnd, CampaignWatch, run_campaign};
 pub use decide::{Comparison, Verdict, decide, is_dropped, peer_comparisons};

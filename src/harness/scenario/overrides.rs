@@ -34,6 +34,10 @@ impl ScenarioFile {
                 .expected(format!("`{MODEL_KEY}`, or a path below {}", REPLACEABLE.join(", ")))
                 .help(did_you_mean(top, known)));
             }
+            self.exists(key).map_err(|fault| Diagnostic {
+                message: format!("--set {key}: {}", fault.message),
+                ..fault
+            })?;
             let value = parse_argument(value).map_err(|e| complain(format!("--set {key}: {e}")))?;
             given.insert(key, value);
         }
@@ -55,6 +59,33 @@ impl ScenarioFile {
         let mut stamped = self.text.as_bytes().to_vec();
         stamped.extend(serde_json::to_vec(&given).unwrap_or_default());
         Ok(ScenarioFile { text: self.text, digest: Digest::of(&stamped), ..changed })
+    }
+}
+
+impl ScenarioFile {
+    /// Whether a path has no empty part, and arms and profiles that the file has: another name would
+    /// be one more of them, which measures something else.
+    fn exists(&self, key: &str) -> Result<(), Diagnostic> {
+        let parts: Vec<&str> = key.split('.').collect();
+        if parts.contains(&"") {
+            let message = "a name between two dots is empty";
+            return Err(
+                Diagnostic::new(&self.path, message).expected("names joined by single dots")
+            );
+        }
+        let (what, known): (&str, Vec<String>) = match parts[0] {
+            "arms" => ("arm", self.arms().keys().cloned().collect()),
+            "profiles" => ("profile", self.spec.profiles.keys().map(ToString::to_string).collect()),
+            _ => return Ok(()),
+        };
+        match parts.get(1) {
+            Some(name) if !known.iter().any(|k| k == name) => {
+                Err(Diagnostic::new(&self.path, format!("there is no {what} `{name}`"))
+                    .expected(format!("one of `{}`", known.join("`, `")))
+                    .help(did_you_mean(name, known.iter().map(String::as_str))))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -19,9 +19,11 @@ impl Process {
     pub(super) fn sample(&mut self, arm: &str, point: usize) -> Result<Sample, WorkerError> {
         match self {
             Process::Engine(process) => process.sample(point),
-            Process::Peer(process) => {
-                process.sample(point).map_err(|what| WorkerError { arm: arm.to_owned(), what })
-            }
+            Process::Peer(process) => process.sample(point).map_err(|what| WorkerError {
+                arm: arm.to_owned(),
+                what,
+                refused: false,
+            }),
         }
     }
 
@@ -32,6 +34,7 @@ impl Process {
             Process::Peer(_) => Err(WorkerError {
                 arm: arm.to_owned(),
                 what: "is another engine, which cannot be advanced step by step".into(),
+                refused: false,
             }),
         }
     }

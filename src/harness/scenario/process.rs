@@ -28,12 +28,15 @@ pub(super) struct ArmProcess {
 pub struct WorkerError {
     pub arm: String,
     pub what: String,
+    /// Whether it said why it cannot (a model that does not load, a context that is too short),
+    /// instead of dying or answering something else.
+    pub refused: bool,
 }
 
 impl ArmProcess {
     /// Starts a process for an arm.
     pub(super) fn start(arm: &str, command: &WorkerCommand) -> Result<ArmProcess, WorkerError> {
-        let failed = |what: String| WorkerError { arm: arm.to_owned(), what };
+        let failed = |what: String| WorkerError { arm: arm.to_owned(), what, refused: false };
         let mut child = Command::new(&command.program)
             .args(&command.arguments)
             .current_dir(Path::new("."))
@@ -121,7 +124,10 @@ impl ArmProcess {
             Ok(0) => Err(self.died()),
             Err(e) => Err(self.failed(format!("ended early: {e}"))),
             Ok(_) => match serde_json::from_str(&line) {
-                Ok(Reply::Failed { message }) => Err(self.failed(format!("failed: {message}"))),
+                Ok(Reply::Failed { message }) => {
+                    let failed = self.failed(format!("failed: {message}"));
+                    Err(WorkerError { refused: true, ..failed })
+                }
                 Ok(reply) => Ok(reply),
                 Err(e) => Err(self.failed(format!("gave a reply that is not understood: {e}"))),
             },
@@ -134,7 +140,7 @@ impl ArmProcess {
     }
 
     fn failed(&self, what: String) -> WorkerError {
-        WorkerError { arm: self.arm.clone(), what }
+        WorkerError { arm: self.arm.clone(), what, refused: false }
     }
 }
 

@@ -185,6 +185,18 @@ impl QualityRecord {
     }
 }
 
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let arm = self.arm.as_deref().map(|arm| format!(" of {arm}")).unwrap_or_default();
+        match self.check {
+            Some(LogitCheck::BitwiseEqual) => {
+                write!(f, "{}{arm}: those of the baseline, bit for bit", self.metric)
+            }
+            None => write!(f, "{}{arm}: {}", self.metric, self.limits()),
+        }
+    }
+}
+
 impl Budget {
     /// What is wrong with it, if anything.
     pub(super) fn problem(&self, candidates: &[&str]) -> Option<String> {
@@ -227,10 +239,15 @@ impl Budget {
         let holds = value.is_finite()
             && self.at_most.is_none_or(|limit| value <= limit)
             && self.at_least.is_none_or(|limit| value >= limit);
+        (holds, format!("{metric} of {arm} is {value:.4}, budget {}", self.limits()))
+    }
+
+    /// `at most 0.05`.
+    fn limits(&self) -> String {
         let limits = [("at most", self.at_most), ("at least", self.at_least)];
         let limits: Vec<String> =
             limits.iter().filter_map(|(word, l)| Some(format!("{word} {}", (*l)?))).collect();
-        (holds, format!("{metric} of {arm} is {value:.4}, budget {}", limits.join(" and ")))
+        limits.join(" and ")
     }
 }
 

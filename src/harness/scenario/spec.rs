@@ -5,7 +5,7 @@ use super::quality::QualitySpec;
 use super::{AdmitWhen, Decision, ErrorRateSpec, Metric};
 use crate::backend::cuda::Join;
 use crate::backend::{DeviceKind, Fusion, Policy};
-use crate::harness::spec::{Diagnostic, Located, NonEmpty, Track, parse_yaml, read_file};
+use crate::harness::spec::{Diagnostic, Located, NonEmpty, Track, distinct, parse_yaml, read_file};
 use crate::units::Digest;
 use crate::weights::Prefill;
 use serde::Deserialize;
@@ -36,7 +36,7 @@ pub struct ScenarioSpec {
     /// The arms by name; `baseline` is what the others are compared with.
     pub(super) arms: Located<BTreeMap<String, Arm>>,
     /// Manifest blocks in which the arms may differ, and in nothing else.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "distinct")]
     pub differs_in: BTreeSet<Block>,
     /// How it is measured.
     pub measure: Measure,
@@ -349,6 +349,11 @@ impl ScenarioFile {
     /// When prompts run.
     pub fn prefill(&self) -> PrefillUse {
         self.spec.workload.value.prefill
+    }
+
+    /// What candidates may lose in quality, if that decides.
+    pub fn quality(&self) -> Option<&QualitySpec> {
+        self.spec.quality.as_ref().map(|q| &q.value)
     }
 
     /// How error rates are resampled, if they are.

@@ -150,6 +150,33 @@ fn mistakes_are_explained_at_their_place() {
         ("[8, 16]", "[8, 8]", "example.yaml:17:", "distinct numbers"),
         ("18446744073709551615", "18446744073709551616", "example.yaml:6:", ""),
         ("{ cpu: decline }", "{ gpu: decline }", "example.yaml:21:", "one of `cpu`, `cuda`"),
+        (
+            "{ cpu: decline }",
+            "{ cuda: admit }",
+            "example.yaml:21:1",
+            "on cuda, which has no profile",
+        ),
+        ("[chunk-consistency]", "[a, b, a]", "example.yaml:4:1", "the gate `a` is listed twice"),
+        (
+            "[decode_tokens_per_second]",
+            "[decode_tokens_per_second, decode_tokens_per_second]",
+            "example.yaml:16:3",
+            "the metric `decode_tokens_per_second` is listed twice",
+        ),
+        (
+            "[numerical_policy]",
+            "[numerical_policy, build, numerical_policy]",
+            "example.yaml:11:",
+            "`numerical_policy` is listed twice",
+        ),
+        ("threads: 1", "threads: 0", "example.yaml:9:", "`threads` is a number from 1 to 1024"),
+        ("threads: 1", "threads: 1025", "example.yaml:9:", "`threads` is a number from 1 to 1024"),
+        (
+            "{ policy: reference }",
+            "{ fusions: [gate_up, gate_up] }",
+            "example.yaml:9:",
+            "`fusions` lists `gate_up` twice",
+        ),
     ];
     for (right, wrong, place, words) in cases {
         assert!(GOOD.contains(right), "{right}");
@@ -220,4 +247,48 @@ fn values_are_replaced_from_the_command_line_and_the_rule_is_not() {
     assert!(wrong.contains("cannot be spread evenly over 3 launches"), "{wrong}");
     assert!(refused("measure.launches", "[").contains("`[` is no YAML value"));
     assert!(refused("workload.decode_tokens.x", "1").contains("is no mapping"));
+    for empty in ["workload..decode_tokens", "workload.", "workload.decode_tokens."] {
+        assert!(refused(empty, "1").contains("a name between two dots is empty"), "{empty}");
+    }
+    // Another name would be an arm, or a profile, of its own.
+    let arm = refused("arms.candidte.threads", "2");
+    assert!(arm.contains("--set arms.candidte.threads: there is no arm `candidte`"), "{arm}");
+    assert!(arm.contains("did you mean `candidate`?"), "{arm}");
+    assert!(refused("profiles.cuda.model.seed", "2").contains("there is no profile `cuda`"));
+    assert!(refused("arms.candidate.threads", "100000000").contains("from 1 to 1024"));
+}
+
+#[test]
+fn what_a_file_names_must_be_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = GOOD.replace("../descriptors/tiny.json", "../descriptors/tiny-llama.json");
+    let gates = ["chunk-consistency-llama".to_owned(), "other".to_owned()];
+    let check = |text: &str, gates: Option<&[String]>, set: &[(&str, &str)]| {
+        let set = set.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let file = ScenarioFile::parse(&root.join("scenarios/example.yaml"), text).unwrap();
+        file.check_surroundings(gates, &set).map_err(|e| e.to_string())
+    };
+    assert_eq!(check(&text, None, &[]), Ok(()));
+    let unknown = check(&text, Some(&gates), &[]).unwrap_err();
+    assert!(unknown.contains("`gates` names `chunk-consistency`, which is no gate"), "{unknown}");
+    assert!(unknown.contains("did you mean `chunk-consistency-llama`?"), "{unknown}");
+    assert_eq!(check(&text.replace("[chunk-consistency]", "[other]"), Some(&gates), &[]), Ok(()));
+    let absent = check(GOOD, None, &[]).unwrap_err();
+    assert!(
+        absent.contains("example.yaml:6:") && absent.contains("tiny.json does not exist"),
+        "{absent}"
+    );
+    // 2,048 positions hold a prompt of 2,044 and a decode of 4, and no token more.
+    assert_eq!(check(&text.replace("[8, 16]", "[16, 2044]"), None, &[]), Ok(()));
+    let long = check(&text.replace("[8, 16]", "[16, 2045]"), None, &[]).unwrap_err();
+    assert!(long.contains("a workload has 2049 tokens"), "{long}");
+    let llama = root.join("tests/fixtures/llama").display().to_string();
+    let set = [("model", llama.as_str())];
+    assert_eq!(check(GOOD, None, &set), Ok(()), "the profile's model is not read");
+    let long = check(&GOOD.replace("[8, 16]", "[16, 2045]"), None, &set).unwrap_err();
+    assert!(long.contains("holds 2048"), "{long}");
+    let quality = "quality: { corpus: none.txt, window_tokens: 8, corpus_tokens: 8, budgets: [{ metric: \
+                   logit_rms, at_most: 1 }] }\nexpect_decision";
+    let lost = check(&text.replace("expect_decision", quality), None, &[]).unwrap_err();
+    assert!(lost.contains("none.txt does not exist"), "{lost}");
 }

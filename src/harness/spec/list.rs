@@ -2,6 +2,7 @@
 
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -59,4 +60,21 @@ impl<T: schemars::JsonSchema> schemars::JsonSchema for NonEmpty<T> {
         let items = generator.subschema_for::<T>();
         schemars::json_schema!({ "type": "array", "items": items, "minItems": 1 })
     }
+}
+
+/// A list whose items are distinct; one that names an item twice does not parse.
+pub(in crate::harness) fn distinct<'de, D, T>(deserializer: D) -> Result<BTreeSet<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + serde::Serialize + Ord,
+{
+    let mut items = BTreeSet::new();
+    for item in Vec::<T>::deserialize(deserializer)? {
+        if let Some(item) = items.replace(item) {
+            let name = serde_json::to_value(&item).map_err(D::Error::custom)?;
+            let name = name.as_str().map_or_else(|| name.to_string(), str::to_owned);
+            return Err(D::Error::custom(format!("`{name}` is listed twice")));
+        }
+    }
+    Ok(items)
 }

@@ -22,5 +22,6 @@ pub use yaml::parse as parse_yaml;
 pub(super) use common::common_schema;
 pub(super) use diagnostic::did_you_mean;
 pub(super) use gate::parse_kind;
+pub(super) use list::distinct;
 pub(super) use split::{Overrides, Reading};
 pub(super) use yaml::{Located, parse_argument, read as read_file};

@@ -94,6 +94,7 @@ fn options() -> Options {
         duplicate_keys: DuplicateKeyPolicy::Error,
         merge_keys: MergeKeyPolicy::Error,
         strict_booleans: true,
+        reject_unsupported_tags: true,
         with_snippet: false,
     }
 }
