@@ -224,6 +224,50 @@ fn weights_are_packed_verified_and_executed() {
     assert!(refused(&packed, 64).contains("the weights are quantised already"));
 }
 
+/// A cut inside a group of packed values is refused where it is planned, and a rank's bytes are those that
+/// the folder holds.
+#[test]
+fn a_placement_of_packed_weights_is_planned_as_they_are_packed() {
+    let scratch = tempfile::tempdir().unwrap();
+    let packed = |group: &str| {
+        let out = scratch.path().join(group).to_str().unwrap().to_owned();
+        let roles = ["--roles", "attn_q,attn_o", "--prefill", "packed", "--group", group];
+        let args = ["model", "quantize", "--model", "tests/fixtures/llama", "--out", &out];
+        stdout(&assay(&[&args[..], &roles].concat()));
+        out
+    };
+    let wide = packed("64");
+    for args in [
+        &["model", "describe", &wide, "--tp", "2"][..],
+        &["generate", "--model", &wide, "--tp", "2", "--policy", "reference", "-p", "a"],
+    ] {
+        let told = refused(args, 64);
+        let expected = "role `attn_o` is packed and cannot be divided among 2 ranks: columns 0..32 \
+                        cut a group of 64 packed values";
+        assert!(told.contains(expected), "{told}");
+    }
+    let narrow = packed("32");
+    let json = stdout(&assay(&["model", "describe", &narrow, "--tp", "2", "--json"]));
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let bytes = |at: &serde_json::Value, key: &str| at[key].as_u64().unwrap();
+    let parameters = |name: &str| {
+        let roles = json["roles"].as_array().unwrap().iter();
+        let roles = roles.filter(|role| role["name"] == name);
+        roles.map(|role| bytes(role, "parameters")).sum::<u64>()
+    };
+    let elements = parameters("attn_q") + parameters("attn_o");
+    // Two bytes become half a byte and a scale of two for 32 values.
+    let saved = elements * 2 - elements / 2 - elements / 32 * 2;
+    let packed = bytes(&json, "weights_packed_bytes");
+    assert_eq!(packed, bytes(&json, "weights_bf16_bytes") - saved);
+    let ranks = json["placement"]["ranks"].as_array().unwrap();
+    let held: u64 = ranks.iter().map(|rank| bytes(rank, "weights_packed_bytes")).sum();
+    assert_eq!(held - bytes(&ranks[1], "replicated_packed_bytes"), packed);
+    let text = stdout(&assay(&["model", "describe", &narrow, "--tp", "2"]));
+    assert_eq!(text.matches("weights as packed").count(), 2, "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+}
+
 #[test]
 fn what_cannot_be_packed_is_refused_by_name() {
     let quantize = |rest: &[&str]| {

@@ -2,10 +2,10 @@
 
 use super::{Console, Failure, OrExit};
 use crate::backend::Policy;
-use crate::engine::{Engine, EngineOptions};
+use crate::engine::{Engine, EngineError, EngineOptions};
 use crate::placement::Device;
 use crate::units::Exit;
-use crate::weights::{LoadOptions, Model, WeightSet};
+use crate::weights::{LoadOptions, Model, Sidecar, WeightSet};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -37,9 +37,9 @@ impl Loading {
     /// files meanwhile reports their errors first, whichever is found first.
     pub(crate) fn begin(model: &Model, options: &EngineOptions) -> Loading {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
-        let work = match options.place(&model.descriptor).or_exit(Exit::Usage) {
+        let work = match placed(model, options).or_exit(Exit::Usage) {
             Err(refused) => Work::Refused(refused),
-            Ok(_) => begin(model.clone(), options.clone(), &bar),
+            Ok(()) => begin(model.clone(), options.clone(), &bar),
         };
         Loading { warnings: model.checkpoint.warnings().to_vec(), bar, work }
     }
@@ -63,6 +63,13 @@ impl Loading {
         bar.finish_and_clear();
         loaded
     }
+}
+
+/// Plans where the model would run, before its weights are read.
+fn placed(model: &Model, options: &EngineOptions) -> Result<(), EngineError> {
+    let placement = options.place(&model.descriptor)?;
+    let packed = model.checkpoint.sidecar().into_iter().flat_map(Sidecar::packings);
+    Ok(placement.check_packed(&model.descriptor, packed)?)
 }
 
 fn begin(model: Model, options: EngineOptions, bar: &ProgressBar) -> Work {

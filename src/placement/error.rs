@@ -1,9 +1,10 @@
 //! Why a placement was refused.
 
 use crate::descriptor::{RoleName, ShardRule};
+use crate::tensor::PartError;
 
 /// A model cannot be placed as asked. Found while planning, before any weight is read.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PlacementError {
     #[error("a placement needs at least one device, one stage, and one rank each way")]
     NoRanks,
@@ -40,6 +41,8 @@ pub enum PlacementError {
         term: String,
         other: RoleName,
     },
+    #[error("role `{role}` is packed and cannot be divided among {ranks} ranks: {why}")]
+    Packed { role: RoleName, ranks: usize, why: PartError },
     #[error("role `{role}`: the shard rule `{rule}` finds nothing to divide in [{shape}]")]
     Rule { role: RoleName, rule: ShardRule, shape: String },
 }

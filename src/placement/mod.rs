@@ -21,7 +21,7 @@ mod tests;
 pub use cut::{Cut, Tree};
 pub use device::Device;
 pub use error::PlacementError;
-pub use plan::{Placement, PlacementPolicy, Rank};
+pub use plan::{Held, Placement, PlacementPolicy, Rank};
 pub use request::PlacementRequest;
 pub use role_slice::RoleSlice;
 pub use term::AxisSlice;

@@ -4,6 +4,7 @@ use super::role_slice::divided_axis;
 use super::{AxisSlice, Cut, Device, PlacementError, PlacementRequest, RoleSlice};
 use super::{coverage, cut, split};
 use crate::descriptor::{Descriptor, Mixer, Role, RoleName, Scope, ShardRule};
+use crate::tensor::Int4Shape;
 use std::ops::Range;
 
 /// Where every layer runs and how it is divided.
@@ -55,6 +56,16 @@ pub struct Rank {
     pub stage: usize,
     /// Its number in the group of its stage.
     pub index: usize,
+}
+
+/// A part of one weight, held by a rank.
+#[derive(Clone, Copy, Debug)]
+pub struct Held<'a> {
+    pub slice: &'a RoleSlice,
+    /// `None` for roles that the model has once.
+    pub layer: Option<usize>,
+    /// Whether it takes no memory of its own: a tied head beside the embedding.
+    pub shared: bool,
 }
 
 impl Placement {
@@ -159,36 +170,58 @@ impl Placement {
         self.cuts.iter().filter(|cut| !cut.is_subtree())
     }
 
-    /// Whether a stage holds a role, and in how many layers.
-    fn copies(&self, role: &Role, stage: usize) -> usize {
-        let last = self.stages.len() - 1;
-        match &role.scope {
-            Scope::Model if role.name == RoleName::Embed => usize::from(stage == 0),
-            Scope::Model if stage == last => {
-                // A tied head shares the embedding where both lie on one device.
-                usize::from(role.tied_to.is_none() || stage > 0)
-            }
-            Scope::Model => 0,
+    /// The parts of weights that a rank holds, layer by layer.
+    pub fn held<'a>(&'a self, d: &'a Descriptor, rank: Rank) -> impl Iterator<Item = Held<'a>> {
+        let (stage, last) = (rank.stage, self.stages.len() - 1);
+        let layers_of = move |role: &Role| match &role.scope {
+            Scope::Model if role.name == RoleName::Embed && stage == 0 => vec![None],
+            Scope::Model if role.name != RoleName::Embed && stage == last => vec![None],
+            Scope::Model => Vec::new(),
             Scope::Layers(layers) => {
-                layers.iter().filter(|layer| self.stages[stage].contains(layer)).count()
+                let here = layers.iter().filter(|layer| self.stages[stage].contains(layer));
+                here.map(|layer| Some(*layer)).collect()
             }
-        }
+        };
+        d.roles.iter().zip(&self.slices[rank.index]).flat_map(move |(role, slice)| {
+            // A tied head shares the embedding where both lie on one device.
+            let shared = role.tied_to.is_some() && stage == 0;
+            layers_of(role).into_iter().map(move |layer| Held { slice, layer, shared })
+        })
     }
 
     /// Elements of the weights that a rank holds.
     pub fn weight_elements(&self, d: &Descriptor, rank: Rank) -> u64 {
-        self.elements_of(d, rank, |_| true)
+        let held = self.held(d, rank).filter(|held| !held.shared);
+        held.map(|held| held.slice.elements()).sum()
     }
 
     /// Elements of the weights that a rank holds and that every rank of its group holds as well.
     pub fn replicated_elements(&self, d: &Descriptor, rank: Rank) -> u64 {
-        self.elements_of(d, rank, RoleSlice::is_whole)
+        let held = self.held(d, rank).filter(|held| !held.shared && held.slice.is_whole());
+        held.map(|held| held.slice.elements()).sum()
     }
 
-    /// Elements of a rank's slices of the `wanted` kind, in all layers of its stage.
-    fn elements_of(&self, d: &Descriptor, rank: Rank, wanted: impl Fn(&RoleSlice) -> bool) -> u64 {
-        let held = d.roles.iter().zip(&self.slices[rank.index]).filter(|(_, slice)| wanted(slice));
-        held.map(|(role, slice)| slice.elements() * self.copies(role, rank.stage) as u64).sum()
+    /// Whether packed weights can be divided so: a rank takes whole groups of values, which share a
+    /// scale, and whole tiles of rows.
+    ///
+    /// # Errors
+    /// [`PlacementError::Packed`], for the first weight that cannot.
+    pub fn check_packed(
+        &self,
+        d: &Descriptor,
+        packed: impl IntoIterator<Item = (RoleName, Int4Shape)>,
+    ) -> Result<(), PlacementError> {
+        for (name, shape) in packed {
+            let Some(role) = d.roles.iter().find(|role| role.name == name) else { continue };
+            let slices = (0..self.group_ranks()).filter_map(|index| self.slice(name, index));
+            for slice in slices.filter(|slice| !slice.is_whole()) {
+                let [rows, columns] = slice.matrix();
+                let refuse =
+                    |why| PlacementError::Packed { role: name, ranks: self.ways(role), why };
+                shape.part(&rows.ranges, &columns.ranges).map_err(refuse)?;
+            }
+        }
+        Ok(())
     }
 
     /// Elements that one token adds to a rank's attention caches: keys and values, or latents.

@@ -43,6 +43,20 @@ impl RoleSlice {
         Ok(slice)
     }
 
+    /// Its rows and columns in the weight as a matrix: a vector is one row, the matrices of experts lie
+    /// one below the other.
+    pub fn matrix(&self) -> [AxisSlice; 2] {
+        match &self.axes[..] {
+            [] => [AxisSlice::whole(1), AxisSlice::whole(1)],
+            [columns] => [AxisSlice::whole(1), columns.clone()],
+            [rows, columns] => [rows.clone(), columns.clone()],
+            [experts, rows @ .., columns] => {
+                let rows_of_one = rows.iter().map(|axis| axis.of).product();
+                [experts.of_units(rows_of_one), columns.clone()]
+            }
+        }
+    }
+
     /// Elements of the part.
     pub fn elements(&self) -> u64 {
         self.axes.iter().map(|axis| axis.len() as u64).product()

@@ -56,6 +56,14 @@ impl AxisSlice {
         self.len() == self.of
     }
 
+    /// The elements of a slice of units, `unit` each (a head of `unit` dimensions).
+    pub fn of_units(&self, unit: usize) -> AxisSlice {
+        AxisSlice {
+            ranges: self.ranges.iter().map(|r| r.start * unit..r.end * unit).collect(),
+            of: self.of * unit,
+        }
+    }
+
     fn push(&mut self, range: Range<usize>) {
         match self.ranges.last_mut() {
             Some(last) if last.end == range.start => last.end = range.end,

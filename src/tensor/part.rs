@@ -44,17 +44,32 @@ impl Weight {
     }
 }
 
+impl Int4Shape {
+    /// The extents of the part with these rows and columns.
+    ///
+    /// # Errors
+    /// Columns cut a group, or the rows are not whole tiles.
+    pub fn part(
+        &self,
+        rows: &[Range<usize>],
+        columns: &[Range<usize>],
+    ) -> Result<Int4Shape, PartError> {
+        let group = self.group();
+        let whole = |at: usize| at.is_multiple_of(group);
+        if let Some(cut) = columns.iter().find(|r| !whole(r.start) || !whole(r.end)) {
+            return Err(PartError::Group { columns: cut.clone(), group });
+        }
+        Ok(Int4Shape::new(extent(rows), extent(columns), group)?)
+    }
+}
+
 fn packed_part(
     whole: &Int4,
     rows: &[Range<usize>],
     columns: &[Range<usize>],
 ) -> Result<Int4, PartError> {
-    let group = whole.shape.group();
-    let cuts = |r: &&Range<usize>| !r.start.is_multiple_of(group) || !r.end.is_multiple_of(group);
-    if let Some(cut) = columns.iter().find(cuts) {
-        return Err(PartError::Group { columns: cut.clone(), group });
-    }
-    let shape = Int4Shape::new(extent(rows), extent(columns), group)?;
+    let shape = whole.shape.part(rows, columns)?;
+    let group = shape.group();
     let per = |unit: usize| -> Vec<Range<usize>> {
         columns.iter().map(|r| r.start / unit..r.end / unit).collect()
     };

@@ -1,5 +1,6 @@
 //! `assay model describe`.
 
+use super::packed::Packed;
 use super::placement;
 use crate::cli::model_args::DescriptorArgs;
 use crate::cli::placement_args::PlacementArgs;
@@ -8,6 +9,7 @@ use crate::cli::{Console, Failure, OrExit};
 use crate::descriptor::{Descriptor, Mixer, OutputGate, Role, Rope, RopeScaling};
 use crate::placement::{Device, Placement};
 use crate::units::Exit;
+use crate::weights::{ModelError, Sidecar};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -33,11 +35,26 @@ pub(super) struct Args {
 }
 
 impl Args {
+    /// What is packed in the folder.
+    fn sidecar(&self, d: &Descriptor) -> Result<Option<Sidecar>, Failure> {
+        let Some(dir) = &self.dir else { return Ok(None) };
+        Ok(Sidecar::read(dir, d).map_err(ModelError::from)?)
+    }
+
     /// The placement asked for. Planning needs no device.
-    fn placement(&self, d: &Descriptor) -> Result<Option<Placement>, Failure> {
+    fn placement(
+        &self,
+        d: &Descriptor,
+        sidecar: Option<&Sidecar>,
+    ) -> Result<Option<Placement>, Failure> {
+        if !self.placement.is_given() {
+            return Ok(None);
+        }
         let kind = if self.placement.gpus.is_empty() { Device::Cpu } else { Device::Cuda(0) };
-        let request = self.placement.is_given().then(|| self.placement.request(kind));
-        request.map(|r| Placement::plan(d, &r).or_exit(Exit::Usage)).transpose()
+        let placed = Placement::plan(d, &self.placement.request(kind)).or_exit(Exit::Usage)?;
+        let packed = sidecar.into_iter().flat_map(Sidecar::packings);
+        placed.check_packed(d, packed).or_exit(Exit::Usage)?;
+        Ok(Some(placed))
     }
 }
 
@@ -45,18 +62,29 @@ impl Args {
 pub(super) fn run(args: &Args, console: &Console) -> Result<Exit, Failure> {
     let source = DescriptorArgs { descriptor: args.descriptor.clone(), check_descriptor: false };
     let d = source.descriptor_of(&args.dir.clone().unwrap_or_default())?;
-    let placed = args.placement(&d)?;
+    let sidecar = args.sidecar(&d)?;
+    let placed = args.placement(&d, sidecar.as_ref())?;
+    let packed = sidecar.as_ref().map(Packed::of);
     if console.json() {
         let mut json = as_json(&d);
+        if let Some(packed) = &packed {
+            json["weights_packed_bytes"] = packed_bytes(&d, packed).into();
+        }
         if let Some(placed) = &placed {
-            json["placement"] = placement::as_json(&d, placed);
+            json["placement"] = placement::as_json(&d, placed, packed.as_ref());
         }
         console.product_json(&json)?;
     } else {
-        let placed = placed.map(|p| format!("\n{}", placement::as_text(&d, &p)));
-        console.product(&(as_text(&d) + &placed.unwrap_or_default()))?;
+        let placed = placed.map(|p| format!("\n{}", placement::as_text(&d, &p, packed.as_ref())));
+        console.product(&(as_text(&d, packed.as_ref()) + &placed.unwrap_or_default()))?;
     }
     Ok(Exit::Success)
+}
+
+/// All weights, as the folder holds them.
+fn packed_bytes(d: &Descriptor, packed: &Packed) -> u64 {
+    let single = Placement::single(d, Device::Cpu);
+    single.ranks().flat_map(|rank| single.held(d, rank)).map(|held| packed.bytes(&held)).sum()
 }
 
 fn as_json(d: &Descriptor) -> Value {
@@ -87,7 +115,7 @@ fn as_json(d: &Descriptor) -> Value {
     })
 }
 
-fn as_text(d: &Descriptor) -> String {
+fn as_text(d: &Descriptor, packed: Option<&Packed>) -> String {
     let row = |cells: &[&str]| cells.iter().map(|c| (*c).to_owned()).collect::<Vec<String>>();
     let mut facts = vec![
         row(&["family", &d.family]),
@@ -147,6 +175,9 @@ fn as_text(d: &Descriptor) -> String {
     facts.extend([
         row(&["parameters", &grouped(d.parameters())]),
         row(&["weights in BF16", &bytes(d.weights_bf16_bytes())]),
+    ]);
+    facts.extend(packed.map(|p| row(&["weights as packed", &bytes(packed_bytes(d, p))])));
+    facts.extend([
         row(&["cache per token", &bytes(d.cache_bytes_per_token())]),
         row(&["sequence state", &bytes(d.gdn_state_bytes_per_sequence())]),
         row(&["semantic id", &d.semantic().digest().short()]),

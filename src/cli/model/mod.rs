@@ -2,6 +2,7 @@
 
 mod command;
 mod describe;
+mod packed;
 mod placement;
 mod progress;
 mod quantize;

@@ -1,20 +1,21 @@
 //! The placement part of `assay model describe`.
 
+use super::packed::Packed;
 use crate::backend::Policy;
 use crate::backend::cpu::Isa;
 use crate::cli::table::{bytes, columns};
 use crate::descriptor::{Descriptor, Role};
 use crate::engine::manifest::NumericalPolicy;
-use crate::placement::{Cut, Placement, Tree};
+use crate::placement::{Cut, Placement, Rank, Tree};
 use serde_json::{Value, json};
 
 const BF16_BYTES: u64 = 2;
 
 /// The placement as JSON.
-pub(super) fn as_json(d: &Descriptor, p: &Placement) -> Value {
-    let rank = |rank: crate::placement::Rank| {
+pub(super) fn as_json(d: &Descriptor, p: &Placement, packed: Option<&Packed>) -> Value {
+    let rank = |rank: Rank| {
         let layers = &p.stages[rank.stage];
-        json!({
+        let mut json = json!({
             "rank": rank.rank,
             "device": rank.device.to_string(),
             "stage": rank.stage,
@@ -22,7 +23,13 @@ pub(super) fn as_json(d: &Descriptor, p: &Placement) -> Value {
             "weights_bf16_bytes": p.weight_elements(d, rank) * BF16_BYTES,
             "replicated_bf16_bytes": p.replicated_elements(d, rank) * BF16_BYTES,
             "cache_bytes_per_token": p.cache_elements_per_token(d, rank) * BF16_BYTES,
-        })
+        });
+        if packed.is_some() {
+            let [all, replicated] = weight_bytes(d, p, packed, rank);
+            json["weights_packed_bytes"] = all.into();
+            json["replicated_packed_bytes"] = replicated.into();
+        }
+        json
     };
     let role = |role: &Role| {
         let slice = p.slice(role.name, 0);
@@ -57,25 +64,36 @@ pub(super) fn as_json(d: &Descriptor, p: &Placement) -> Value {
     })
 }
 
+/// Bytes of a rank's weights, and of those that every rank of its group holds: in BF16, or as packed.
+fn weight_bytes(d: &Descriptor, p: &Placement, packed: Option<&Packed>, rank: Rank) -> [u64; 2] {
+    let Some(packed) = packed else {
+        return [p.weight_elements(d, rank), p.replicated_elements(d, rank)]
+            .map(|n| n * BF16_BYTES);
+    };
+    let replicated = p.held(d, rank).filter(|held| held.slice.is_whole());
+    [p.held(d, rank).map(|h| packed.bytes(&h)).sum(), replicated.map(|h| packed.bytes(&h)).sum()]
+}
+
 /// The placement as tables.
-pub(super) fn as_text(d: &Descriptor, p: &Placement) -> String {
+pub(super) fn as_text(d: &Descriptor, p: &Placement, packed: Option<&Packed>) -> String {
     let cells = |cells: &[&str]| cells.iter().map(|c| (*c).to_owned()).collect::<Vec<String>>();
     let mut ranks = vec![cells(&[
         "rank",
         "device",
         "layers",
-        "weights in BF16",
+        if packed.is_some() { "weights as packed" } else { "weights in BF16" },
         "on every rank",
         "cache/token",
     ])];
     ranks.extend(p.ranks().map(|rank| {
         let layers = &p.stages[rank.stage];
+        let [all, replicated] = weight_bytes(d, p, packed, rank);
         vec![
             rank.rank.to_string(),
             rank.device.to_string(),
             format!("{}-{}", layers.start, layers.end - 1),
-            bytes(p.weight_elements(d, rank) * BF16_BYTES),
-            bytes(p.replicated_elements(d, rank) * BF16_BYTES),
+            bytes(all),
+            bytes(replicated),
             bytes(p.cache_elements_per_token(d, rank) * BF16_BYTES),
         ]
     }));

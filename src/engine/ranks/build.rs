@@ -1,15 +1,13 @@
 //! Ranks as threads of this process.
 
-use super::columns::of_units;
 use super::rewrite::rewrite;
 use crate::backend::cpu::{BLOCK_TOKENS, CpuModel, CpuOptions};
 use crate::backend::ranks::{Layout, Link, Member, RankedModel, World};
 use crate::backend::{DeviceModel, Fusion, Plan, WeightRef, fuse};
 use crate::engine::{EngineError, check};
-use crate::placement::{Placement, Rank, RoleSlice};
-use crate::tensor::{PartError, Weight};
+use crate::placement::{Placement, Rank};
+use crate::tensor::Weight;
 use std::collections::HashMap;
-use std::slice::from_ref;
 use std::sync::Arc;
 
 /// The ranks of a placement, each with its plan and its parts of the weights. `whole` is the plan of one
@@ -78,24 +76,14 @@ fn parts(
     let part = |weight: WeightRef| {
         let whole = weights.get(&weight)?;
         let part = match placement.slice(weight.role, rank.index) {
-            Some(slice) if !slice.is_whole() => cut(whole, slice),
+            Some(slice) if !slice.is_whole() => {
+                let [rows, columns] = slice.matrix();
+                whole.part(&rows.ranges, &columns.ranges)
+            }
             _ => Ok(whole.clone()),
         };
         let refuse = |e| EngineError::Unsupported(format!("`{}`: {e}", weight.role));
         Some(part.map(|part| (weight, part)).map_err(refuse))
     };
     named.filter_map(part).collect()
-}
-
-fn cut(whole: &Weight, slice: &RoleSlice) -> Result<Weight, PartError> {
-    match &slice.axes[..] {
-        [columns] => whole.part(from_ref(&(0..1)), &columns.ranges),
-        [rows, columns] => whole.part(&rows.ranges, &columns.ranges),
-        // Matrices of experts, one below the other.
-        [experts, ..] => {
-            let rows = of_units(experts, whole.rows / experts.of);
-            whole.part(&rows.ranges, from_ref(&(0..whole.cols)))
-        }
-        [] => Ok(whole.clone()),
-    }
 }

@@ -18,14 +18,6 @@ pub(super) fn in_units(slice: &AxisSlice, unit: usize) -> Result<AxisSlice, Stri
     })
 }
 
-/// The elements of a slice of units.
-pub(super) fn of_units(slice: &AxisSlice, unit: usize) -> AxisSlice {
-    AxisSlice {
-        ranges: slice.ranges.iter().map(|r| r.start * unit..r.end * unit).collect(),
-        of: slice.of * unit,
-    }
-}
-
 /// The part of a slice that lies in `start .. start + of`, counted from there.
 pub(super) fn within(slice: &AxisSlice, start: usize, of: usize) -> AxisSlice {
     let end = start + of;
@@ -42,7 +34,7 @@ mod tests {
     fn slices_change_units() {
         let slice = AxisSlice { ranges: vec![4..8, 12..16], of: 16 };
         assert_eq!(in_units(&slice, 4).unwrap().ranges, [1..2, 3..4]);
-        assert_eq!(of_units(&in_units(&slice, 4).unwrap(), 4), slice);
+        assert_eq!(in_units(&slice, 4).unwrap().of_units(4), slice);
         assert!(in_units(&slice, 3).is_err() && in_units(&slice, 8).is_err());
         let part = within(&slice, 6, 8);
         assert_eq!((part.ranges, part.of), (vec![0..2, 6..8], 8));

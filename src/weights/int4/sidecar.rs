@@ -1,10 +1,12 @@
 //! `weights.manifest.json`: what a folder of packed weights holds, and what it was made from.
 
-use super::{PackedDigest, Prefill};
-use crate::descriptor::{RoleName, Word as _};
-use crate::tensor::{DType, INT4_FORMAT, INT4_VERSION};
+use super::{PackedDigest, Prefill, attach};
+use crate::descriptor::{Descriptor, RoleName, Word as _};
+use crate::tensor::{DType, INT4_FORMAT, INT4_VERSION, Int4Shape};
 use crate::units::{Digest, nearest};
+use crate::weights::CheckpointError;
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 
 /// The file's name.
 pub const SIDECAR: &str = "weights.manifest.json";
@@ -189,6 +191,26 @@ impl Sidecar {
     /// Quantised weights with their parts.
     pub fn quantised(&self) -> impl Iterator<Item = (&WeightRecord, &PackedRecord)> {
         self.weights.iter().filter_map(|w| Some((w, w.packed.as_ref()?)))
+    }
+
+    /// The sidecar of a folder, if it holds packed weights: checked by itself and against the model, not
+    /// against the files beside.
+    ///
+    /// # Errors
+    /// The file cannot be read, or what it says is refused.
+    pub fn read(folder: &Path, d: &Descriptor) -> Result<Option<Sidecar>, CheckpointError> {
+        let Some(attached) = attach::read(folder)? else { return Ok(None) };
+        attached.check_model(d)?;
+        Ok(Some(attached.sidecar))
+    }
+
+    /// Roles and extents of the quantised weights.
+    pub fn packings(&self) -> impl Iterator<Item = (RoleName, Int4Shape)> {
+        self.quantised().filter_map(|(w, packed)| {
+            // Extents that the format does not take are refused where the file is read.
+            let shape = Int4Shape::new(w.shape[0], w.shape[1], packed.group);
+            shape.ok().map(|shape| (w.role, shape))
+        })
     }
 
     /// Whether a weight is in the folder only in packed form.

@@ -1,6 +1,5 @@
 //! Attention and latent attention: a rank has heads.
 
-use super::super::columns::of_units;
 use super::{Done, Rewrite};
 use crate::backend::{CacheSpec, Op, OpKind};
 
@@ -15,8 +14,8 @@ impl Rewrite<'_> {
             }
             OpKind::QGateSplit { x, head_dim, q, gate, .. } => {
                 let heads = self.heads(x, 2 * head_dim)?;
-                self.set(q, of_units(&heads, head_dim))?;
-                self.set(gate, of_units(&heads, head_dim))?;
+                self.set(q, heads.of_units(head_dim))?;
+                self.set(gate, heads.of_units(head_dim))?;
                 self.push(op, OpKind::QGateSplit { x, heads: heads.len(), head_dim, q, gate })
             }
             OpKind::Rope { x, head_dim, offset, .. } => {
@@ -54,10 +53,10 @@ impl Rewrite<'_> {
                 let spec = self.whole.attention_slots[slot];
                 let own = self.heads(q, nope + spec.head_dim)?;
                 let value = self.whole.buffers[out.0].width / heads;
-                if self.matrix(kv_b)?.0 != of_units(&own, nope + value) {
+                if self.matrix(kv_b)?.0 != own.of_units(nope + value) {
                     return Err(format!("`{}` has other heads than the queries", kv_b.role));
                 }
-                self.set(out, of_units(&own, value))?;
+                self.set(out, own.of_units(value))?;
                 let slot = self.attention_slot(slot)?;
                 let heads = own.len();
                 self.push(op, OpKind::MlaAttention { q, slot, heads, nope, kv_b, scale, out })

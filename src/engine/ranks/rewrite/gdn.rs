@@ -1,6 +1,6 @@
 //! Gated delta nets: a rank has value heads, and the key heads that they read.
 
-use super::super::columns::{in_units, of_units, within};
+use super::super::columns::{in_units, within};
 use super::{Done, Rewrite};
 use crate::backend::ranks::GdnSlice;
 use crate::backend::{GdnSpec, Op, OpKind};
@@ -31,9 +31,9 @@ impl Rewrite<'_> {
                     return Err("decay and rate are of other heads than the values".to_owned());
                 }
                 for buf in [q, k] {
-                    self.set(buf, of_units(&parts.key_heads, dims.key_dim))?;
+                    self.set(buf, parts.key_heads.of_units(dims.key_dim))?;
                 }
-                self.set(v, of_units(&parts.value_heads, dims.value_dim))?;
+                self.set(v, parts.value_heads.of_units(dims.value_dim))?;
                 for buf in [log_decay, beta] {
                     self.set(buf, parts.value_heads.clone())?;
                 }
