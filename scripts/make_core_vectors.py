@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""FP64 values of the attention core and the gated-delta-net core, by NumPy.
+"""FP64 values of the attention core, the latent-attention core and the gated-delta-net core, by NumPy.
 
     python scripts/make_core_vectors.py > tests/fixtures/cores.json
 
-The gate kind `core_reference` computes both cores in FP64 in Rust and compares the engine with
+The gate kind `core_reference` computes the cores in FP64 in Rust and compares the engine with
 that at every position; its tests compare the Rust with these values, which this script computes
 from the definitions by other means (whole matrices instead of loops, einsum instead of sums).
 Inputs come from SplitMix64 words, so that they need not be stored.
@@ -43,6 +43,20 @@ def attention(heads, kv_heads, head_dim):
     return np.einsum("hij,jhd->ihd", weights, v)
 
 
+def latent_attention(heads, latent, nope, rope, value):
+    """k = [W_k c | rope key], v = W_v c, causal softmax(q kᵀ / √(nope + rope)) v."""
+    q = grid(1, TOKENS, heads, nope + rope) * 2
+    rope_key = grid(2, TOKENS, rope)
+    c = grid(3, TOKENS, latent)
+    made = np.einsum("hrl,tl->thr", grid(4, heads, nope + value, latent) / 2, c)
+    scores = np.einsum("ihd,jhd->hij", q[..., :nope], made[..., :nope])
+    scores = (scores + np.einsum("ihd,jd->hij", q[..., nope:], rope_key)) / np.sqrt(nope + rope)
+    scores = np.where(np.tril(np.ones((TOKENS, TOKENS), bool)), scores, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    return np.einsum("hij,jhd->ihd", weights, made[..., nope:])
+
+
 def gated_delta_net(key_heads, value_heads, key_dim, value_dim):
     """S ← e^g S; S ← S + k βᵀ(v − Sᵀk); o = Sᵀ q / √dk; value head h reads key head h // r."""
     q = grid(1, TOKENS, key_heads, key_dim)
@@ -73,6 +87,8 @@ def main():
         out = attention(heads, kv_heads, head_dim)
         cases.append({"core": "attention_core", "heads": [heads, kv_heads],
                       "head_dim": head_dim, **spot(out)})
+    for mla in [(4, 32, 32, 16, 32), (2, 128, 16, 8, 24)]:
+        cases.append({"core": "mla_attention", "mla": mla, **spot(latent_attention(*mla))})
     for key_heads, value_heads, key_dim, value_dim in [(2, 6, 16, 16), (1, 2, 32, 64)]:
         out, state = gated_delta_net(key_heads, value_heads, key_dim, value_dim)
         cases.append({"core": "gdn_core", "heads": [key_heads, value_heads],

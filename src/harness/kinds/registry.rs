@@ -63,6 +63,7 @@ pub(in crate::harness) static REGISTRY: &[Registration] = &[
     kind::<refusal::Refusal>(),
     kind::<region_invariance::RegionInvariance>(),
     kind::<region_inventory::RegionInventory>(),
+    kind::<region_invariance::RegionReference>(),
     kind::<resource_safety::ResourceSafety>(),
     kind::<routing::Routing>(),
     kind::<sampling_distribution::SamplingDistribution>(),

@@ -10,12 +10,16 @@ use crate::harness::spec::NonEmpty;
 use serde::Deserialize;
 
 /// Rows of constructed logits, alone and among others, against the rule in FP64: the largest
-/// probabilities, the lowest id on ties.
+/// probabilities of the kept groups, the lowest id on ties.
 #[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Routing {
     /// Experts, and those that a token is sent to.
     experts: NonEmpty<[usize; 2]>,
+    /// Groups of experts, and those that are kept: the ones with the largest best expert. Left out, one
+    /// group of all.
+    #[serde(default)]
+    groups: Option<NonEmpty<[usize; 2]>>,
     /// Largest difference of a weight.
     weights_max_abs: f64,
 }
@@ -39,8 +43,19 @@ impl GateKind for Routing {
         if !(self.weights_max_abs.is_finite() && self.weights_max_abs > 0.0) {
             return Err(Fault::at("weights_max_abs", "must be finite and above 0"));
         }
-        let experts: Vec<String> = self.experts.iter().map(|[e, k]| format!("{e}x{k}")).collect();
-        Ok(Matrix::new().axis("experts", &experts).cases(CASES))
+        let mut matrix = Matrix::new().axis("experts", &self.experts);
+        if let Some(groups) = &self.groups {
+            let both = |g| self.experts.iter().map(move |e| (g, e));
+            for ([g, kept], [e, k]) in groups.iter().flat_map(both) {
+                let is_divided = *g > 0 && e.is_multiple_of(*g) && kept <= g;
+                if !is_divided || *k > kept * (e / g) {
+                    let message = format!("{kept} of {g} groups do not hold {k} of {e} experts");
+                    return Err(Fault::at("groups", message));
+                }
+            }
+            matrix = matrix.axis("groups", groups);
+        }
+        Ok(matrix.cases(CASES))
     }
 
     fn run(&self, cell: &Cell, context: &RunContext) -> Outcome {
@@ -53,21 +68,24 @@ impl Routing {
         if cell.device != DeviceKind::Cpu {
             return Err(format!("the router runs by itself on the CPU, not on {}", cell.device));
         }
-        let [experts, k]: [usize; 2] =
-            cell.read_list("experts")?.try_into().map_err(|_| "`experts` needs two numbers")?;
+        let pair = |axis: &str| -> Result<[usize; 2], String> {
+            cell.read_list(axis)?.try_into().map_err(|_| format!("`{axis}` needs two numbers"))
+        };
+        let [experts, k] = pair("experts")?;
+        let groups = if self.groups.is_some() { pair("groups")? } else { [1, 1] };
         let case = cell.case.clone().unwrap_or_default();
         let policy = cell.policy.ok_or("the cell has no policy")?;
         let rows: Vec<Vec<f32>> = (0..ROWS).map(|row| logits(&case, row, experts, k)).collect();
-        let together = route(&rows, k, policy, context.threads)?;
+        let together = route(&rows, k, groups, policy, context.threads)?;
         let mut complaints = Vec::new();
         let mut worst = 0.0f64;
         for (row, logits) in rows.iter().enumerate() {
-            let alone = route(std::slice::from_ref(logits), k, policy, context.threads)?;
+            let alone = route(std::slice::from_ref(logits), k, groups, policy, context.threads)?;
             let (ids, weights) = &together[row];
             if alone[0] != together[row] {
                 complaints.push(format!("row {row}: other bits alone than among {ROWS} rows"));
             }
-            let (expected_ids, expected_weights) = by_the_rule(logits, k);
+            let (expected_ids, expected_weights) = by_the_rule(logits, k, groups);
             if *ids != expected_ids {
                 complaints
                     .push(format!("row {row}: expected experts {expected_ids:?}, found {ids:?}"));
@@ -117,8 +135,15 @@ fn gcd(a: usize, b: usize) -> usize {
 }
 
 /// The experts chosen and their renormalised weights, from the definition.
-fn by_the_rule(logits: &[f32], k: usize) -> (Vec<usize>, Vec<f64>) {
-    let mut order: Vec<usize> = (0..logits.len()).collect();
+fn by_the_rule(logits: &[f32], k: usize, [groups, kept]: [usize; 2]) -> (Vec<usize>, Vec<f64>) {
+    let size = logits.len() / groups;
+    let best =
+        |group: usize| logits[group * size..][..size].iter().copied().fold(f32::MIN, f32::max);
+    let mut by_best: Vec<usize> = (0..groups).collect();
+    by_best.sort_by(|a, b| best(*b).total_cmp(&best(*a)).then(a.cmp(b)));
+    by_best.truncate(kept);
+    let mut order: Vec<usize> =
+        (0..logits.len()).filter(|id| by_best.contains(&(id / size))).collect();
     order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
     order.truncate(k);
     let exponentials: Vec<f64> = order.iter().map(|id| f64::from(logits[*id]).exp()).collect();
@@ -132,10 +157,13 @@ mod tests {
 
     #[test]
     fn the_rule_prefers_low_ids_only_on_ties() {
-        assert_eq!(by_the_rule(&[1.0, 2.0, 2.0, 0.0], 2).0, [1, 2]);
-        assert_eq!(by_the_rule(&[1.0, 2.0, 2.000_001, 0.0], 2).0, [2, 1]);
+        let one = [1, 1];
+        assert_eq!(by_the_rule(&[1.0, 2.0, 2.0, 0.0], 2, one).0, [1, 2]);
+        assert_eq!(by_the_rule(&[1.0, 2.0, 2.000_001, 0.0], 2, one).0, [2, 1]);
+        assert_eq!(by_the_rule(&[1.0, 2.0, 2.0, 0.0], 2, [2, 1]).0, [1, 0], "groups tie, too");
+        assert_eq!(by_the_rule(&[1.0, 2.0, 2.5, 0.0], 2, [2, 1]).0, [2, 3]);
         let near = logits("near_tie_1e-7", 3, 8, 2);
-        let (ids, weights) = by_the_rule(&near, 3);
+        let (ids, weights) = by_the_rule(&near, 3, one);
         let gap = weights[1] - weights[2];
         assert!(gap > 0.0 && gap < 5e-7, "{ids:?} {gap:e}");
     }

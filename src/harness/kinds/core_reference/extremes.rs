@@ -74,11 +74,7 @@ impl KindSpec for GdnExtremes {
 
 impl GateKind for GdnExtremes {
     fn cases(&self, _scope: &PlanScope) -> Result<Vec<Case>, Fault> {
-        for row in self.expect.iter() {
-            if !(row.then.max_relative.is_finite() && row.then.max_relative > 0.0) {
-                return Err(Fault::at("expect", "`max_relative` must be finite and above 0"));
-            }
-        }
+        Bound::check(&self.expect)?;
         Ok(Matrix::new()
             .axis("heads", &self.heads)
             .axis("head_dim", &self.head_dim)

@@ -1,6 +1,8 @@
 //! The cores in FP64, straight from their definitions: slow, and obviously what they claim to be.
 
-use super::inputs::{AttentionInputs, AttentionShape, GdnInputs, GdnShape};
+use super::inputs::{
+    AttentionInputs, AttentionShape, GdnInputs, GdnShape, LatentInputs, LatentShape,
+};
 
 /// Causal softmax(q·kᵀ / √head_dim)·v, `[token][query head][head_dim]`.
 ///
@@ -46,6 +48,46 @@ fn scores(inputs: &AttentionInputs, i: usize) -> Vec<f64> {
         dot / (head_dim as f64).sqrt()
     };
     (0..=row).map(score).collect()
+}
+
+/// Causal attention over keys and values that are made of latents, nothing absorbed: `[token][head][value]`.
+///
+/// k = [W_k·c | rope key], v = W_v·c, softmax(q·kᵀ / √(nope + rope))·v. DeepSeek-AI, "DeepSeek-V2" (2024), section
+/// 2.1.
+pub(super) fn latent_attention(inputs: &LatentInputs) -> Vec<f64> {
+    let LatentShape { tokens, heads, latent, nope, rope, value } = inputs.shape;
+    let mut out = vec![0.0; tokens * heads * value];
+    for head in 0..heads {
+        // Rows of one head for every token: `nope` of its key, `value` of its value.
+        let made: Vec<Vec<f64>> = (0..tokens)
+            .map(|token| {
+                let c = &inputs.latent[token * latent..][..latent];
+                let row = |r: usize| {
+                    let w = &inputs.kv_b[(head * (nope + value) + r) * latent..][..latent];
+                    w.iter().zip(c).map(|(w, c)| f64::from(*w) * f64::from(*c)).sum::<f64>()
+                };
+                (0..nope + value).map(row).collect()
+            })
+            .collect();
+        for token in 0..tokens {
+            let q = &inputs.q[(token * heads + head) * (nope + rope)..][..nope + rope];
+            let score = |t: usize| {
+                let rope_key = inputs.rope_key[t * rope..][..rope].iter().map(|k| f64::from(*k));
+                let key = made[t][..nope].iter().copied().chain(rope_key);
+                let dot: f64 = q.iter().zip(key).map(|(q, k)| f64::from(*q) * k).sum();
+                dot / ((nope + rope) as f64).sqrt()
+            };
+            let scores: Vec<f64> = (0..=token).map(score).collect();
+            let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let weights: Vec<f64> = scores.iter().map(|s| (s - largest).exp()).collect();
+            let total: f64 = weights.iter().sum();
+            for d in 0..value {
+                let sum: f64 = weights.iter().zip(&made).map(|(w, row)| w * row[nope + d]).sum();
+                out[(token * heads + head) * value + d] = sum / total;
+            }
+        }
+    }
+    out
 }
 
 /// The gated delta rule token by token: outputs `[token][value head][value_dim]` and the last
@@ -121,6 +163,16 @@ mod tests {
         let tokens = vectors["tokens"].as_u64().unwrap() as usize;
         let mut compared = 0;
         for case in vectors["cases"].as_array().unwrap() {
+            if case["core"] == "mla_attention" {
+                let [heads, latent, nope, rope, value] = numbers(&case["mla"])[..] else {
+                    panic!("five numbers");
+                };
+                let shape = LatentShape { tokens, heads, latent, nope, rope, value };
+                let out = latent_attention(&LatentInputs::new(shape));
+                compare(case, &out, heads * value, value);
+                compared += 1;
+                continue;
+            }
             let heads = numbers(&case["heads"]);
             if case["core"] == "attention_core" {
                 let head_dim = case["head_dim"].as_u64().unwrap() as usize;
@@ -143,6 +195,6 @@ mod tests {
             }
             compared += 1;
         }
-        assert_eq!(compared, 4);
+        assert_eq!(compared, 6);
     }
 }

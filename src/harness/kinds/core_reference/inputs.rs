@@ -35,6 +35,43 @@ impl AttentionInputs {
     }
 }
 
+/// Inputs of a latent-attention core, FP32 values exact in BF16.
+#[derive(Clone, Debug)]
+pub(super) struct LatentInputs {
+    pub(super) shape: LatentShape,
+    /// `[token][head][nope | rope]`.
+    pub(super) q: Vec<f32>,
+    /// `[token][rope]`, the same for every head.
+    pub(super) rope_key: Vec<f32>,
+    /// `[token][latent]`.
+    pub(super) latent: Vec<f32>,
+    /// `[head][nope | value][latent]`: what makes keys and values of a latent.
+    pub(super) kv_b: Vec<f32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LatentShape {
+    pub(super) tokens: usize,
+    pub(super) heads: usize,
+    pub(super) latent: usize,
+    pub(super) nope: usize,
+    pub(super) rope: usize,
+    pub(super) value: usize,
+}
+
+impl LatentInputs {
+    pub(super) fn new(shape: LatentShape) -> LatentInputs {
+        let LatentShape { tokens, heads, latent, nope, rope, value } = shape;
+        LatentInputs {
+            shape,
+            q: grid(1, tokens * heads * (nope + rope), |x| x * 2.0),
+            rope_key: grid(2, tokens * rope, |x| x),
+            latent: grid(3, tokens * latent, |x| x),
+            kv_b: grid(4, heads * (nope + value) * latent, |x| x / 2.0),
+        }
+    }
+}
+
 /// Inputs of a gated-delta-net core, FP32 values exact in BF16.
 #[derive(Clone, Debug)]
 pub(super) struct GdnInputs {

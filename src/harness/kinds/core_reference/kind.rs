@@ -1,7 +1,9 @@
 //! The kind: its keys, its cells, and how one is decided.
 
 use super::fp64;
-use super::inputs::{AttentionInputs, AttentionShape, GdnInputs, GdnShape};
+use super::inputs::{
+    AttentionInputs, AttentionShape, GdnInputs, GdnShape, LatentInputs, LatentShape,
+};
 use super::run::{self, Execution};
 use crate::backend::{DeviceKind, Region};
 use crate::harness::kind::{
@@ -17,7 +19,7 @@ use serde::Deserialize;
 #[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::harness::kinds) struct CoreReference {
-    /// `attention_core` or `gdn_core`.
+    /// `attention_core`, `mla_attention` or `gdn_core`.
     region: Region,
     matrix: Shapes,
     /// Bounds, per selected cells.
@@ -29,19 +31,35 @@ pub(in crate::harness::kinds) struct CoreReference {
 #[serde(deny_unknown_fields)]
 struct Shapes {
     /// Query and key/value heads, or key and value heads.
-    heads: NonEmpty<[usize; 2]>,
+    #[serde(default)]
+    heads: Option<NonEmpty<[usize; 2]>>,
     /// Dimension of a head; key and value dimension for `gdn_core`.
-    head_dim: NonEmpty<[usize; 2]>,
+    #[serde(default)]
+    head_dim: Option<NonEmpty<[usize; 2]>>,
+    /// In place of both for `mla_attention`: heads, latent, nope, rope and value dimensions.
+    #[serde(default)]
+    mla: Option<NonEmpty<[usize; 5]>>,
     tokens: NonEmpty<usize>,
     /// Tokens of one step.
     chunk_tokens: NonEmpty<usize>,
 }
 
-/// Largest differences, as shares of the largest value that FP64 gives.
+/// Largest differences, as shares of the largest value expected.
 #[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Bound {
-    pub(super) max_relative: f64,
+pub(in crate::harness::kinds) struct Bound {
+    pub(in crate::harness::kinds) max_relative: f64,
+}
+
+impl Bound {
+    /// Requires bounds that something can exceed.
+    pub(in crate::harness::kinds) fn check(rows: &Expectations<Bound>) -> Result<(), Fault> {
+        let is_bound = |row: &Bound| row.max_relative.is_finite() && row.max_relative > 0.0;
+        match rows.iter().all(|row| is_bound(&row.then)) {
+            true => Ok(()),
+            false => Err(Fault::at("expect", "`max_relative` must be finite and above 0")),
+        }
+    }
 }
 
 impl KindSpec for CoreReference {
@@ -52,19 +70,28 @@ impl KindSpec for CoreReference {
 
 impl GateKind for CoreReference {
     fn cases(&self, _scope: &PlanScope) -> Result<Vec<Case>, Fault> {
-        if !matches!(self.region, Region::AttentionCore | Region::GdnCore) {
-            let message = format!("`{}` has no FP64 definition here", self.region);
-            return Err(Fault::at("region", message));
-        }
-        for row in self.expect.iter() {
-            if !(row.then.max_relative.is_finite() && row.then.max_relative > 0.0) {
-                return Err(Fault::at("expect", "`max_relative` must be finite and above 0"));
-            }
-        }
         let shapes = &self.matrix;
-        Ok(Matrix::new()
-            .axis("heads", &shapes.heads)
-            .axis("head_dim", &shapes.head_dim)
+        let matrix = match (self.region, &shapes.heads, &shapes.head_dim, &shapes.mla) {
+            (Region::AttentionCore | Region::GdnCore, Some(heads), Some(head_dim), None) => {
+                Matrix::new().axis("heads", heads).axis("head_dim", head_dim)
+            }
+            (Region::MlaAttention, None, None, Some(mla)) => Matrix::new().axis("mla", mla),
+            (Region::AttentionCore | Region::GdnCore, ..) => {
+                return Err(Fault::at("matrix", "expected `heads` and `head_dim`, and no `mla`"));
+            }
+            (Region::MlaAttention, ..) => {
+                return Err(Fault::at(
+                    "matrix",
+                    "expected `mla` in place of `heads` and `head_dim`",
+                ));
+            }
+            (region, ..) => {
+                let message = format!("`{region}` has no FP64 definition here");
+                return Err(Fault::at("region", message));
+            }
+        };
+        Bound::check(&self.expect)?;
+        Ok(matrix
             .axis("tokens", &shapes.tokens)
             .axis("chunk_tokens", &shapes.chunk_tokens)
             .cases([self.region]))
@@ -85,11 +112,6 @@ impl GateKind for CoreReference {
 
 impl CoreReference {
     fn trial(&self, cell: &Cell, context: &RunContext) -> Result<Outcome, String> {
-        let pair = |axis: &str| -> Result<[usize; 2], String> {
-            let list = cell.read_list(axis)?;
-            list.try_into().map_err(|_| format!("axis `{axis}` needs two numbers"))
-        };
-        let (heads, dims) = (pair("heads")?, pair("head_dim")?);
         let tokens: usize = cell.read("tokens")?;
         let how = Execution {
             device: cell.device,
@@ -98,6 +120,25 @@ impl CoreReference {
             chunk_tokens: cell.read("chunk_tokens")?,
         };
         let bound = find(&self.expect, cell)?;
+        if self.region == Region::MlaAttention {
+            let mla = cell.read_list("mla")?;
+            let [heads, latent, nope, rope, value] = mla[..] else {
+                return Err("axis `mla` needs five numbers".into());
+            };
+            let shape = LatentShape { tokens, heads, latent, nope, rope, value };
+            let inputs = LatentInputs::new(shape);
+            let key = format!("fp64 {shape:?}");
+            let expected = context
+                .cache
+                .get_or_make(&key, || Ok::<_, String>(fp64::latent_attention(&inputs)))?;
+            let out = run::latent_attention(&inputs, how)?;
+            return Ok(decide(&[("out", expected.to_vec(), out)], bound));
+        }
+        let pair = |axis: &str| -> Result<[usize; 2], String> {
+            let list = cell.read_list(axis)?;
+            list.try_into().map_err(|_| format!("axis `{axis}` needs two numbers"))
+        };
+        let (heads, dims) = (pair("heads")?, pair("head_dim")?);
         let key = format!("fp64 {} {heads:?} {dims:?} {tokens}", self.region);
         let compared = if self.region == Region::AttentionCore {
             let [head_dim, value_dim] = dims;
@@ -154,12 +195,16 @@ pub(super) fn log_sums_complaint(
     (sums.verdict != Verdict::Pass).then_some(sums.message)
 }
 
-/// Decides from (name, FP64 values, found values).
-pub(super) fn decide(compared: &[(&str, Vec<f64>, Vec<f32>)], bound: &Bound) -> Outcome {
+/// Decides from (name, expected values, found values).
+pub(in crate::harness::kinds) fn decide(
+    compared: &[(impl AsRef<str>, Vec<f64>, Vec<f32>)],
+    bound: &Bound,
+) -> Outcome {
     let mut complaints = Vec::new();
     let mut worst: f64 = 0.0;
     let mut count = 0;
     for (name, expected, found) in compared {
+        let name = name.as_ref();
         let expected: Vec<f32> = expected.iter().map(|x| *x as f32).collect();
         let d = match Difference::between(&expected, found) {
             Ok(d) if d.is_finite() => d,
@@ -178,7 +223,7 @@ pub(super) fn decide(compared: &[(&str, Vec<f64>, Vec<f32>)], bound: &Bound) -> 
         if relative > bound.max_relative {
             complaints.push(format!(
                 "`{name}` differs by {relative:.2e} of its largest value, more than {:.1e}, at \
-                 element {}: FP64 gives {}, found {}",
+                 element {}: expected {}, found {}",
                 bound.max_relative, d.worst_at, expected[d.worst_at], found[d.worst_at]
             ));
         }

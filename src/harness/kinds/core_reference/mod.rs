@@ -9,4 +9,4 @@ mod run;
 mod tests;
 
 pub(super) use extremes::GdnExtremes;
-pub(super) use kind::CoreReference;
+pub(super) use kind::{Bound, CoreReference, decide};

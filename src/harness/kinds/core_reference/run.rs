@@ -1,6 +1,8 @@
 //! The cores by themselves: plans of the few operations that reach one.
 
-use super::inputs::{AttentionInputs, AttentionShape, GdnInputs, GdnShape};
+use super::inputs::{
+    AttentionInputs, AttentionShape, GdnInputs, GdnShape, LatentInputs, LatentShape,
+};
 use crate::backend::cpu::{CpuModel, CpuOptions, Isa};
 use crate::backend::cuda::{CudaModel, CudaOptions, Joins};
 use crate::backend::{
@@ -8,7 +10,7 @@ use crate::backend::{
     Policy, RegionRun, Span, WeightRef,
 };
 use crate::descriptor::{GatedDeltaNet, RoleName};
-use crate::tensor::{Shared, Storage, Weight};
+use crate::tensor::{Shared, Storage, Weight, bf16_bits};
 use std::collections::HashMap;
 
 /// A plan without weights.
@@ -142,6 +144,36 @@ pub(super) fn attention_asked(
     let outputs = 1 + usize::from(log_sums);
     let mut found = bench.feed(&given, outputs, tokens, how.chunk_tokens)?.into_iter();
     Ok((found.next().unwrap_or_default(), found.next().unwrap_or_default()))
+}
+
+/// Outputs of `mla_attention`, `[token][head][value]`.
+pub(super) fn latent_attention(inputs: &LatentInputs, how: Execution) -> Result<Vec<f32>, String> {
+    let LatentShape { tokens, heads, latent, nope, rope, value } = inputs.shape;
+    let widths = [
+        ("q", heads * (nope + rope)),
+        ("rope_key", rope),
+        ("latent", latent),
+        ("out", heads * value),
+    ];
+    let kv_b = WeightRef { role: RoleName::MlaKvB, layer: Some(0) };
+    let bits = inputs.kv_b.iter().map(|x| bf16_bits(*x)).collect();
+    let weight = Weight {
+        rows: heads * (nope + value),
+        cols: latent,
+        storage: Storage::Bf16(Shared::owned(bits)),
+    };
+    let scale = 1.0 / ((nope + rope) as f32).sqrt();
+    let ops = vec![
+        OpKind::KvWrite { k: Buf(1), v: Buf(2), slot: 0 },
+        OpKind::MlaAttention { q: Buf(0), slot: 0, heads, nope, kv_b, scale, out: Buf(3) },
+    ];
+    let (head_dim, value_dim, kind) = (rope, latent, CacheKind::Latent);
+    let cache = CacheSpec { layer: 0, kv_heads: 1, head_dim, value_dim, kind };
+    let weights = HashMap::from([(kv_b, weight)]);
+    let mut bench = Bench::new(&widths, ops, Some(cache), None, weights, how)?;
+    let given = [&inputs.q, &inputs.rope_key, &inputs.latent].map(Vec::as_slice);
+    let mut found = bench.feed(&given, 1, tokens, how.chunk_tokens)?;
+    Ok(found.pop().unwrap_or_default())
 }
 
 /// Outputs of `gdn_core`, `[token][value head][value_dim]`, and the last state,

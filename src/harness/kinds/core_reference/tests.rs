@@ -1,7 +1,9 @@
 //! The cores pass, and planted defects do not.
 
 use super::fp64;
-use super::inputs::{AttentionInputs, AttentionShape, GdnInputs, GdnShape};
+use super::inputs::{
+    AttentionInputs, AttentionShape, GdnInputs, GdnShape, LatentInputs, LatentShape,
+};
 use super::kind::{Bound, decide, log_sums_complaint};
 use super::run::{self, Execution};
 use crate::backend::{DeviceKind, Policy};
@@ -75,4 +77,22 @@ fn a_wrong_delta_rule_fails() {
     assert_eq!(verdict(&|i| i.log_decay[63 * 6 + 5] -= 0.5), Verdict::Fail, "a lost decay");
     assert_eq!(verdict(&|i| i.k.rotate_left(16)), Verdict::Fail, "the other key head");
     assert_eq!(verdict(&|i| i.q.iter_mut().for_each(|q| *q *= 4.0)), Verdict::Fail, "no scale");
+}
+
+#[test]
+fn a_wrong_latent_attention_fails() {
+    let shape = LatentShape { tokens: 300, heads: 3, latent: 32, nope: 16, rope: 8, value: 24 };
+    let inputs = LatentInputs::new(shape);
+    let found = run::latent_attention(&inputs, HOW).unwrap();
+    let verdict = |change: &dyn Fn(&mut LatentInputs)| {
+        let mut inputs = inputs.clone();
+        change(&mut inputs);
+        decide(&[("out", fp64::latent_attention(&inputs), found.clone())], &BOUND).verdict
+    };
+    assert_eq!(verdict(&|_| ()), Verdict::Pass);
+    assert_eq!(verdict(&|i| i.rope_key.fill(0.0)), Verdict::Fail, "no positions");
+    assert_eq!(verdict(&|i| i.q.rotate_left(24)), Verdict::Fail, "the next head's query");
+    // Keys and values of a head lie side by side: halves taken for heads would swap them.
+    assert_eq!(verdict(&|i| i.kv_b.rotate_left(16 * 32)), Verdict::Fail, "values for keys");
+    assert_eq!(verdict(&|i| i.latent[257 * 32..258 * 32].fill(3.0)), Verdict::Fail, "one latent");
 }

@@ -76,10 +76,12 @@ fn gathered(b: &mut Builder, region: Region, cell: &Cell) -> Result<(), String> 
 /// The experts of one row and their weights.
 pub(in crate::harness::kinds) type Route = (Vec<usize>, Vec<f32>);
 
-/// What a router that renormalises gives for each row of logits.
+/// What a router that renormalises gives for each row of logits, with groups of experts and those that are
+/// kept.
 pub(in crate::harness::kinds) fn route(
     rows: &[Vec<f32>],
     k: usize,
+    [groups, groups_kept]: [usize; 2],
     policy: Policy,
     threads: usize,
 ) -> Result<Vec<Route>, String> {
@@ -92,8 +94,8 @@ pub(in crate::harness::kinds) fn route(
         weights: Precision::F32,
         renormalise: true,
         scaling: 1.0,
-        groups: 1,
-        groups_kept: 1,
+        groups,
+        groups_kept,
     };
     b.op(OpKind::MoeRouter { logits, router, index, weights });
     let isa = Isa::detect();

@@ -1,4 +1,5 @@
-//! `region_invariance`: a region gives the same bits however its rows are cut into steps.
+//! Regions by themselves: `region_invariance`, the same bits however rows are cut into steps, and
+//! `region_reference`, the values that the CPU gives in FP32.
 
 mod axes;
 mod builder;
@@ -8,6 +9,7 @@ mod gate;
 mod latent;
 mod material;
 mod ranks;
+mod reference;
 mod schedule;
 mod subject;
 #[cfg(test)]
@@ -15,3 +17,4 @@ mod tests;
 
 pub(super) use experts::route;
 pub(super) use gate::RegionInvariance;
+pub(super) use reference::RegionReference;

@@ -2,12 +2,14 @@
 
 use super::execute::{Execution, execute};
 use super::gate::compare;
+use super::reference::compared;
 use super::schedule;
 use super::subject::Subject;
 use crate::backend::{DeviceKind, Policy, Region};
 use crate::harness::Verdict;
 use crate::harness::inventory::{ExecutionCase, RegionVerdict};
 use crate::harness::kind::Cell;
+use crate::harness::kinds::core_reference::{Bound, decide};
 use crate::harness::spec::Tolerance;
 use crate::harness::testing::problems;
 
@@ -74,14 +76,74 @@ fn a_matrix_with_the_wrong_axes_does_not_plan() {
     assert!(message.contains("axis `n` is missing"), "{message}");
 }
 
-/// Every region of the engine has a gate, and the smallest cells of each hold here already.
+/// A value that is off by more than the bound fails, in an output or in the state; so does one that is no
+/// number, and a state of other parts is an error.
 #[test]
-fn every_region_has_a_shipped_gate() {
+fn a_wrong_value_is_no_reference() {
+    let planned = |bound: &str| {
+        problems(&format!(
+            "gate: t\nclaim: c\ntrack: reference\nkind: region_reference\nregion: gdn_core\n\
+             requires: {{ device: cpu }}\npolicy: [reference]\ncases: [chunked_prefill, decode]\n\
+             matrix: {{ gdn: [[2, 4, 16, 16]], tokens: [130] }}\n\
+             expect: [{{ then: {{ max_relative: {bound} }} }}]\n"
+        ))
+    };
+    assert!(planned("4e-3").is_empty(), "{:?}", planned("4e-3"));
+    // The output is BF16: it is not right to seven digits.
+    let strict = planned("1e-7");
+    assert_eq!(strict.len(), 2, "{strict:?}");
+    assert!(strict[0].contains("`output 0` differs by"), "{strict:?}");
+
+    let right = executed(ExecutionCase::SplitPrefill);
+    let problem = |found: Execution| {
+        let expected = [executed(ExecutionCase::SplitPrefill)];
+        let compared = compared(&expected, &[found])?;
+        Ok::<_, String>(decide(&compared, &Bound { max_relative: 4e-3 }))
+    };
+    assert_eq!(problem(right).unwrap().verdict, Verdict::Pass);
+    let mut output = executed(ExecutionCase::SplitPrefill);
+    output.outputs[7] += 1.0;
+    assert_eq!(problem(output).unwrap().verdict, Verdict::Fail);
+    let mut nan = executed(ExecutionCase::SplitPrefill);
+    nan.outputs[7] = f32::NAN;
+    assert_eq!(problem(nan).unwrap().verdict, Verdict::Fail);
+    let mut state = executed(ExecutionCase::SplitPrefill);
+    let name = state.state[0].name.clone();
+    state.state[0].values[3] += 100.0;
+    let wrong = problem(state).unwrap();
+    assert!(wrong.message.contains(&format!("`{name}` differs")), "{}", wrong.message);
+    let mut lost = executed(ExecutionCase::SplitPrefill);
+    lost.state.pop();
+    assert!(problem(lost).is_err());
+}
+
+#[test]
+fn chosen_ids_have_no_reference() {
+    let gate = "gate: t\nclaim: c\ntrack: reference\nkind: region_reference\nregion: sampler\n\
+                cases: [decode]\nmatrix: { width: [64], tokens: [3] }\n\
+                expect: [{ then: { max_relative: 1e-3 } }]\n";
+    let planned = std::panic::catch_unwind(|| problems(gate));
+    let message = *planned.unwrap_err().downcast::<String>().unwrap();
+    assert!(message.contains("`sampler` chooses ids, which have no distance"), "{message}");
+}
+
+/// Every region of the engine has its gates. Ids that are chosen have no distance (`routing` and
+/// `sampling_*` look at them), and what several ranks do together is compared by `collective`.
+#[test]
+fn every_region_has_shipped_gates() {
     let folder = crate::harness::testing::root().join("gates/regions");
+    let chosen = [Region::Sampler, Region::MoeRouter];
+    let ranks = [Region::AllReduce, Region::AllGather, Region::StageTransfer];
     for region in Region::ALL {
         let name = region.name().replace('_', "-");
-        let path = folder.join(format!("{name}-invariance.yaml"));
-        let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{name}: {e}"));
-        assert!(text.contains(&format!("region: {region}\n")), "{name}");
+        for kind in ["invariance", "reference"] {
+            if kind == "reference" && (chosen.contains(region) || ranks.contains(region)) {
+                continue;
+            }
+            let path = folder.join(format!("{name}-{kind}.yaml"));
+            let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{name}: {e}"));
+            assert!(text.contains(&format!("kind: region_{kind}\n")), "{name}");
+            assert!(text.contains(&format!("region: {region}\n")), "{name}");
+        }
     }
 }
