@@ -36,6 +36,9 @@ struct Peer {
     llama_model *model = nullptr;
     llama_context *context = nullptr;
     int32_t vocab = 0;
+    // With `prefill: once`: the prompt whose rows the context begins with, and the token behind it.
+    std::vector<llama_token> kept;
+    llama_token behind = 0;
 
     void load(const std::string &path, int threads) {
         llama_log_set([](ggml_log_level, const char *, void *) {}, nullptr);
@@ -66,13 +69,19 @@ struct Peer {
         return llama_token(std::max_element(logits, logits + vocab) - logits);
     }
 
-    json forward(const std::vector<llama_token> &prompt, uint32_t decode_tokens) {
+    json forward(const std::vector<llama_token> &prompt, uint32_t decode_tokens, bool once) {
         for (llama_token id : prompt)
             if (id < 0 || id >= vocab) throw std::runtime_error("an id outside the vocabulary");
         std::vector<llama_token> tokens;
         auto begun = clock_type::now();
-        llama_memory_clear(llama_get_memory(context), true);
-        tokens.push_back(step(prompt));
+        llama_memory_t memory = llama_get_memory(context);
+        if (!once || kept != prompt || !llama_memory_seq_rm(memory, 0, int32_t(prompt.size()), -1)) {
+            kept.clear();
+            llama_memory_clear(memory, true);
+            behind = step(prompt);
+            if (once) kept = prompt;
+        }
+        tokens.push_back(behind);
         auto first = clock_type::now();
         for (uint32_t i = 0; i < decode_tokens; i++) tokens.push_back(step({tokens.back()}));
         auto end = clock_type::now();
@@ -109,7 +118,8 @@ int main(int argc, char **argv) {
                 if (argc == 3) reply["weights_from"] = argv[2];
                 say(reply);
             } else if (what == "forward") {
-                say(peer.forward(ask.at("prompt"), ask.at("decode_tokens")));
+                const bool once = ask.value("prefill", "timed") == "once";
+                say(peer.forward(ask.at("prompt"), ask.at("decode_tokens"), once));
             } else if (what == "finish") {
                 rusage usage{};
                 getrusage(RUSAGE_SELF, &usage);

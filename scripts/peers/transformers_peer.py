@@ -28,6 +28,8 @@ def folder_digest(folder):
 class Peer:
     def __init__(self, options):
         self.options = options
+        # With `prefill: once`: the prompt that the cache begins with, the cache, and the token behind it.
+        self.kept = None
 
     def load(self, ask):
         if ask["protocol"] != 1:
@@ -50,15 +52,22 @@ class Peer:
         }
 
     def forward(self, ask):
-        torch, tokens = self.torch, []
+        torch, tokens, prompt = self.torch, [], ask["prompt"]
+        once = ask.get("prefill") == "once"
         with torch.inference_mode():
             begun = time.perf_counter()
-            out = self.model(torch.tensor([ask["prompt"]]), use_cache=True, logits_to_keep=1)
-            tokens.append(int(out.logits[0, -1].argmax()))
+            if once and self.kept and self.kept[0] == prompt:
+                _, cache, behind = self.kept
+                cache.crop(len(prompt))
+            else:
+                out = self.model(torch.tensor([prompt]), use_cache=True, logits_to_keep=1)
+                cache, behind = out.past_key_values, int(out.logits[0, -1].argmax())
+                self.kept = (prompt, cache, behind) if once else None
+            tokens.append(behind)
             first = time.perf_counter()
             for _ in range(ask["decode_tokens"]):
                 step = torch.tensor([[tokens[-1]]])
-                out = self.model(step, past_key_values=out.past_key_values, use_cache=True)
+                out = self.model(step, past_key_values=cache, use_cache=True)
                 tokens.append(int(out.logits[0, -1].argmax()))
             end = time.perf_counter()
         return {

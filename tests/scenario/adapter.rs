@@ -4,8 +4,9 @@
 use crate::{StopAfter, decided, request, scenario};
 use assay::harness::report::write_report;
 use assay::harness::scenario::{Line, is_dropped, run_scenario};
+use std::io::Write as _;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// As much of torch as the adapter touches.
 const TORCH: &str = r#"
@@ -37,11 +38,16 @@ class Row:
         return self
     def argmax(self):
         return self.id
+class Cache:
+    def __init__(self):
+        self.ids = []
+    def crop(self, rows):
+        del self.ids[rows:]
 class Model:
     prompts = 0
     def eval(self):
         return self
-    def __call__(self, ids, past_key_values=0, use_cache=False, logits_to_keep=0):
+    def __call__(self, ids, past_key_values=None, use_cache=False, logits_to_keep=0):
         time.sleep(0.002)
         assert use_cache and len(ids) == 1
         if len(ids[0]) > 1:
@@ -51,8 +57,10 @@ class Model:
         if behaviour == "dies" and self.prompts > 3:
             os._exit(3)
         drift = self.prompts if behaviour == "drifts" else 0
-        seen = past_key_values + sum(ids[0])
-        return types.SimpleNamespace(logits=Row((seen + drift) % 512), past_key_values=seen)
+        cache = past_key_values or Cache()
+        cache.ids += ids[0]
+        logits = Row((sum(cache.ids) + drift) % 512)
+        return types.SimpleNamespace(logits=logits, past_key_values=cache)
 class AutoModelForCausalLM:
     @staticmethod
     def from_pretrained(folder, dtype):
@@ -138,4 +146,40 @@ fn every_way_in_which_the_transformers_adapter_ends_is_told() {
     );
     assert_eq!(problem("drifts"), "a timed forward gave another output than its untimed one");
     assert!(run.verdict().comparisons.iter().all(|c| c.arm == "candidate"), "peers decide nothing");
+}
+
+/// With `prefill: once` a prompt runs once, and every forward behind it gives the same.
+#[test]
+fn a_prompt_that_may_be_kept_is_not_run_again() {
+    if !has_python() {
+        return;
+    }
+    let modules = tempfile::tempdir().unwrap();
+    std::fs::write(modules.path().join("torch.py"), TORCH).unwrap();
+    std::fs::write(modules.path().join("transformers.py"), TRANSFORMERS).unwrap();
+    let answers = |prefill: &str| {
+        let mut peer = Command::new("python3")
+            .args(["scripts/peers/transformers_peer.py", "--model", "tests/fixtures/llama"])
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .envs([("PYTHONPATH", modules.path().to_str().unwrap()), ("BEHAVIOUR", "raises")])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let forward = format!(r#"{{"ask":"forward","prompt":[5,7,9],"decode_tokens":3{prefill}}}"#);
+        let load = r#"{"ask":"load","protocol":1,"threads":1}"#;
+        let asked = format!("{load}\n{}", format!("{forward}\n").repeat(5));
+        peer.stdin.take().unwrap().write_all(asked.as_bytes()).unwrap();
+        let output = peer.wait_with_output().unwrap();
+        let lines = String::from_utf8(output.stdout).unwrap();
+        let replies = lines.lines().skip(1).map(|line| serde_json::from_str(line).unwrap());
+        replies.collect::<Vec<serde_json::Value>>()
+    };
+    // The stand-in has room for three prompts.
+    let timed = answers("");
+    assert_eq!(timed.len(), 4);
+    assert_eq!(timed[3]["reply"], "failed", "{timed:?}");
+    let kept = answers(r#","prefill":"once""#);
+    assert_eq!(kept.len(), 5, "{kept:?}");
+    assert!(kept.iter().all(|reply| reply["tokens"] == timed[0]["tokens"]), "{kept:?}");
 }

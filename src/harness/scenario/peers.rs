@@ -65,8 +65,14 @@ impl Runner<'_> {
             plan.points.iter().map(|p| prompt(seed, p.prompt_tokens, self.request.vocab)).collect();
         let folder = self.request.file.path.parent().unwrap_or(Path::new(""));
         let workloads = (plan.points.clone(), prompts);
-        let started =
-            PeerProcess::start(&known.command, folder, self.threads(arm), workloads, plan.warmup);
+        let started = PeerProcess::start(
+            &known.command,
+            folder,
+            self.threads(arm),
+            workloads,
+            self.request.file.prefill(),
+            plan.warmup,
+        );
         let started = started.and_then(|(process, record, tokens)| {
             let same = known.name.is_none() || known == record;
             let changed = || "what it says of itself changed between launches".to_owned();

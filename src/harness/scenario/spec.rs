@@ -124,6 +124,13 @@ pub enum PrefillUse {
     Once,
 }
 
+impl PrefillUse {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+    pub(super) fn is_timed(&self) -> bool {
+        *self == PrefillUse::Timed
+    }
+}
+
 /// What an arm runs before it is the other's turn.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, serde::Serialize, schemars::JsonSchema,

@@ -262,7 +262,7 @@ fn values_are_replaced_from_the_command_line_and_the_rule_is_not() {
 fn what_a_file_names_must_be_there() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let text = GOOD.replace("../descriptors/tiny.json", "../descriptors/tiny-llama.json");
-    let gates = ["chunk-consistency-llama".to_owned(), "other".to_owned()];
+    let gates = ["chunk-consistenzy".to_owned(), "other".to_owned()];
     let check = |text: &str, gates: Option<&[String]>, set: &[(&str, &str)]| {
         let set = set.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         let file = ScenarioFile::parse(&root.join("scenarios/example.yaml"), text).unwrap();
@@ -271,7 +271,7 @@ fn what_a_file_names_must_be_there() {
     assert_eq!(check(&text, None, &[]), Ok(()));
     let unknown = check(&text, Some(&gates), &[]).unwrap_err();
     assert!(unknown.contains("`gates` names `chunk-consistency`, which is no gate"), "{unknown}");
-    assert!(unknown.contains("did you mean `chunk-consistency-llama`?"), "{unknown}");
+    assert!(unknown.contains("did you mean `chunk-consistenzy`?"), "{unknown}");
     assert_eq!(check(&text.replace("[chunk-consistency]", "[other]"), Some(&gates), &[]), Ok(()));
     let absent = check(GOOD, None, &[]).unwrap_err();
     assert!(

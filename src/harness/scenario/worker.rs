@@ -35,7 +35,7 @@ pub struct Load {
     pub model: ModelSource,
     #[serde(default = "cpu", skip_serializing_if = "is_cpu")]
     pub device: DeviceKind,
-    #[serde(default, skip_serializing_if = "is_timed")]
+    #[serde(default, skip_serializing_if = "PrefillUse::is_timed")]
     pub prefill: PrefillUse,
     pub policy: Policy,
     pub threads: usize,
@@ -65,11 +65,6 @@ fn cpu() -> DeviceKind {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
 fn is_cpu(device: &DeviceKind) -> bool {
     *device == DeviceKind::Cpu
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
-fn is_timed(prefill: &PrefillUse) -> bool {
-    *prefill == PrefillUse::Timed
 }
 
 /// The model of every arm.

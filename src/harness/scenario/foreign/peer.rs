@@ -1,5 +1,6 @@
 //! The protocol of live peers: one JSON object a line, a request and then its reply.
 
+use crate::harness::scenario::PrefillUse;
 use serde::{Deserialize, Serialize};
 
 /// Version of the protocol; a peer answers `load` with the one it speaks.
@@ -16,8 +17,14 @@ pub enum PeerAsk {
         threads: usize,
     },
     /// From an empty sequence: the prompt in one step, then the greedy token of every step fed back
-    /// `decode_tokens` times.
-    Forward { prompt: Vec<u32>, decode_tokens: u32 },
+    /// `decode_tokens` times. With `prefill: once` the prompt may be the one that an earlier forward ran:
+    /// nothing about prefill is measured.
+    Forward {
+        prompt: Vec<u32>,
+        decode_tokens: u32,
+        #[serde(default, skip_serializing_if = "PrefillUse::is_timed")]
+        prefill: PrefillUse,
+    },
     /// Report memory and end.
     Finish {},
 }

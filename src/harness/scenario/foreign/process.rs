@@ -1,7 +1,7 @@
 //! The runner's side of a live peer. Nothing that a peer says is taken on trust that can be checked.
 
 use super::peer::{PEER_PROTOCOL, PeerAsk, PeerOutput, PeerRecord, PeerReply, PeerSample};
-use crate::harness::scenario::{Point, Sample};
+use crate::harness::scenario::{Point, PrefillUse, Sample};
 use crate::units::Digest;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
@@ -30,6 +30,7 @@ pub(in crate::harness::scenario) struct PeerProcess {
     output: PeerOutput,
     prompts: Vec<Vec<u32>>,
     points: Vec<Point>,
+    prefill: PrefillUse,
     account: Account,
 }
 
@@ -41,6 +42,7 @@ impl PeerProcess {
         folder: &Path,
         threads: usize,
         workloads: (Vec<Point>, Vec<Vec<u32>>),
+        prefill: PrefillUse,
         warmup: u32,
     ) -> Result<(PeerProcess, PeerRecord, Vec<String>), String> {
         let words = command.iter().map(|w| expanded(w)).collect::<Result<Vec<_>, _>>()?;
@@ -59,7 +61,8 @@ impl PeerProcess {
         let (points, prompts) = workloads;
         let output = PeerOutput::None;
         let account = Account::default();
-        let mut peer = PeerProcess { child, input, lines, output, prompts, points, account };
+        let mut peer =
+            PeerProcess { child, input, lines, output, prompts, points, prefill, account };
         let ask = PeerAsk::Load { protocol: PEER_PROTOCOL, threads };
         let mut record = match peer.ask(&ask, LOAD_LIMIT)? {
             PeerReply::Loaded {
@@ -102,7 +105,8 @@ impl PeerProcess {
             return Err(format!("there is no workload {point}"));
         };
         let place = *place;
-        let ask = PeerAsk::Forward { prompt: prompt.clone(), decode_tokens: place.decode_tokens };
+        let (prompt, decode_tokens) = (prompt.clone(), place.decode_tokens);
+        let ask = PeerAsk::Forward { prompt, decode_tokens, prefill: self.prefill };
         let begun = Instant::now();
         let reply = self.ask(&ask, FORWARD_LIMIT)?;
         let took_ms = begun.elapsed().as_secs_f64() * 1e3;

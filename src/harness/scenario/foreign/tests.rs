@@ -3,7 +3,7 @@
 use super::peer::{PeerOutput, PeerSample};
 use super::process::{Account, PeerProcess, check};
 use super::*;
-use crate::harness::scenario::Point;
+use crate::harness::scenario::{Point, PrefillUse};
 use std::path::Path;
 
 /// Of `weights` and `{}`, by coreutils.
@@ -97,7 +97,14 @@ const FORWARDED: &str = r#"sleep 0.2; echo '{"reply":"forwarded","prefill_ms":50
 
 #[cfg(unix)]
 fn start(command: &[String]) -> Result<(PeerProcess, PeerRecord, Vec<String>), String> {
-    PeerProcess::start(command, Path::new(""), 2, (vec![PLACE], vec![vec![5; 4]]), 1)
+    PeerProcess::start(
+        command,
+        Path::new(""),
+        2,
+        (vec![PLACE], vec![vec![5; 4]]),
+        PrefillUse::Timed,
+        1,
+    )
 }
 
 #[cfg(unix)]
@@ -158,4 +165,12 @@ fn the_digest_of_a_folder_is_what_sha256sum_gives() {
     assert_ne!(folder_digest(folder.path()).unwrap(), digest);
     assert!(folder_digest(Path::new("no/such/folder")).is_err());
     assert!(folder_digest(tempfile::tempdir().unwrap().path()).is_err());
+}
+
+#[test]
+fn a_peer_is_told_when_its_prompt_need_not_run_again() {
+    let forward = |prefill| PeerAsk::Forward { prompt: vec![5], decode_tokens: 2, prefill };
+    let text = |prefill| serde_json::to_string(&forward(prefill)).unwrap();
+    assert_eq!(text(PrefillUse::Timed), r#"{"ask":"forward","prompt":[5],"decode_tokens":2}"#);
+    assert!(text(PrefillUse::Once).ends_with(r#","prefill":"once"}"#));
 }
