@@ -51,8 +51,8 @@ pub(in crate::cli) fn run(args: Args, console: &Console) -> Result<Exit, Failure
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Selection {
     /// `all`, a name, a glob (`*-invariance`), `tag:NAME`, a trial or glob of trials
-    /// (`NAME/cpu/f32/*`), or a file (`./mine.yaml`)
-    #[arg(value_name = "GATE", default_value = "all")]
+    /// (`NAME/cpu/f32/*`), or a file (`./mine.yaml`) [default: all]
+    #[arg(value_name = "GATE")]
     pub(super) gates: Vec<String>,
     /// Give or replace a key of the gates selected, such as the folder of a model
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
@@ -63,6 +63,16 @@ pub(super) struct Selection {
 }
 
 impl Selection {
+    /// Whether any gate was named.
+    pub(super) fn is_named(&self) -> bool {
+        !self.gates.is_empty()
+    }
+
+    /// The gates named; all where none is.
+    pub(super) fn gates(&self) -> Vec<String> {
+        if self.is_named() { self.gates.clone() } else { vec!["all".to_owned()] }
+    }
+
     /// Values to set. One that names an existing file or folder means that one, wherever the gate
     /// file lies; a number is a number, whatever lies there.
     ///
@@ -82,7 +92,8 @@ impl Selection {
     /// The project folder, needed unless all that is selected are files.
     pub(super) fn root(&self) -> Result<Option<PathBuf>, Failure> {
         let here = std::env::current_dir()?;
-        let only_files = self.gates.iter().all(|g| matches!(Pattern::parse(g), Pattern::File(_)));
+        let is_file = |word: &String| matches!(Pattern::parse(word), Pattern::File(_));
+        let only_files = self.gates().iter().all(is_file);
         match project_root(&here) {
             None if !only_files => Err(Failure::usage(PlanError::NoProject(here))),
             root => Ok(root),

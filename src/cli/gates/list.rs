@@ -105,7 +105,7 @@ pub(super) fn launch(selection: &Selection) -> Result<Launch, Failure> {
     let out = root.clone().unwrap_or_default().join("results");
     Ok(Launch {
         root,
-        selection: selection.gates.clone(),
+        selection: selection.gates(),
         long: selection.long,
         set: selection.set()?,
         partition: None,

@@ -6,7 +6,7 @@ use crate::cli::{OrExit, shell_word};
 use crate::harness::Partition;
 use crate::harness::records::{RunOptions, RunSummary, load};
 use crate::harness::report::write_report;
-use crate::harness::run::{Launch, Launched, RunError, RunOutcome};
+use crate::harness::run::{Launch, Launched, RunError, RunOutcome, recorded_options};
 use crate::units::Exit;
 use libtest_mimic::{Arguments, ColorSetting, FormatSetting};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ Examples:
   assay gates run region-inventory/cpu/rope -v
   assay gates run model-reference --set model=DIR --set reference=FILE
   assay gates run all --partition hash:1/4 --junit gates.xml
-  assay gates run all --resume 20310509t140359z-1f3a
+  assay gates run --resume 20310509t140359z-1f3a
 
 The run is recorded in results/RUN-ID (RUN-ID.partial until it is complete).
 
@@ -89,8 +89,7 @@ pub(super) fn run(args: Args, console: &Console) -> Result<Exit, Failure> {
     let (summary, outcome) = match result {
         Ok(Some(finished)) => finished,
         Ok(None) => return Ok(Exit::Success),
-        Err(error @ RunError::Resume { .. }) => return Err(Failure::usage(error)),
-        Err(error) => return Err(error).or_exit(Exit::Io),
+        Err(error) => return Err(not_resumed(error)),
     };
     if args.junit.is_some() || args.markdown.is_some() {
         let trials = load(&outcome.folder).or_exit(Exit::Io)?.trials;
@@ -111,18 +110,36 @@ pub(super) fn run(args: Args, console: &Console) -> Result<Exit, Failure> {
 
 fn launch(args: &Args, interrupted: Arc<AtomicBool>) -> Result<Launch, Failure> {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let base = super::list::launch(&args.selection)?;
+    let mut base = super::list::launch(&args.selection)?;
+    base.out = args.out.clone().unwrap_or(base.out);
+    base.partition = args.partition;
+    if let (Some(run), false) = (&args.resume, args.selection.is_named()) {
+        // Without a word about gates, a run goes on as what it was.
+        let recorded = recorded_options(run, &base.out).map_err(not_resumed)?;
+        base.selection = recorded.selection;
+        base.long |= recorded.long;
+        if base.set.is_empty() {
+            base.set = recorded.set;
+        }
+        if let (None, Some(part)) = (base.partition, &recorded.partition) {
+            base.partition = Some(part.parse().map_err(|e: String| Failure::usage(e))?);
+        }
+    }
     Ok(Launch {
-        partition: args.partition,
         // Most models of gates are small: one thread each keeps the processors busiest.
         jobs: args.jobs.map_or(processors, usize::from),
         fail_fast: args.fail_fast,
         shuffle: args.shuffle,
         resume: args.resume.clone(),
-        out: args.out.clone().unwrap_or_else(|| base.out.clone()),
         interrupted,
         ..base
     })
+}
+
+/// A run that cannot be continued as asked is a mistake of the command, everything else one of files.
+fn not_resumed(error: RunError) -> Failure {
+    let exit = if matches!(error, RunError::Resume { .. }) { Exit::Usage } else { Exit::Io };
+    Failure::new(exit, error)
 }
 
 /// How libtest-mimic shows the run; `None`: not at all.

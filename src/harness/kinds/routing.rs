@@ -75,7 +75,11 @@ impl Routing {
         let groups = if self.groups.is_some() { pair("groups")? } else { [1, 1] };
         let case = cell.case.clone().unwrap_or_default();
         let policy = cell.policy.ok_or("the cell has no policy")?;
-        let rows: Vec<Vec<f32>> = (0..ROWS).map(|row| logits(&case, row, experts, k)).collect();
+        let row = |row| match groups {
+            [1, _] => logits(&case, row, experts, k),
+            groups => grouped_logits(&case, row, experts, groups),
+        };
+        let rows: Vec<Vec<f32>> = (0..ROWS).map(row).collect();
         let together = route(&rows, k, groups, policy, context.threads)?;
         let mut complaints = Vec::new();
         let mut worst = 0.0f64;
@@ -123,11 +127,39 @@ fn logits(case: &str, row: usize, experts: usize, k: usize) -> Vec<f32> {
     if case != "near_tie_1e-7" {
         return base;
     }
-    // The first expert left out comes before the last one chosen, by 1e−7 of probability.
-    let total: f64 = base.iter().map(|x| f64::from(*x).exp()).sum();
-    let last = f64::from(spaced(k - 1));
-    let nearer = (last + 1e-7 * total / last.exp()) as f32;
+    // The first expert left out comes before the last one chosen.
+    let nearer = slightly_above(spaced(k - 1), &base);
     (0..experts).map(|id| if rank(id) == k { nearer } else { base[id] }).collect()
+}
+
+/// Logits of a case with groups: their best experts are equal, or nearly, where the last group is kept and the
+/// first one is not.
+fn grouped_logits(case: &str, row: usize, experts: usize, [groups, kept]: [usize; 2]) -> Vec<f32> {
+    let size = experts / groups;
+    if !["equal_at_the_last", "near_tie_1e-7"].contains(&case) {
+        return logits(case, row, experts, kept * size - 1);
+    }
+    let best = logits("equal_at_the_last", row, groups, kept);
+    let inner = |id: usize| match (id + row) % size {
+        0 => 0.0,
+        rank => 1.37 * (1.0 + rank as f32 / size as f32),
+    };
+    let mut all: Vec<f32> = (0..experts).map(|id| best[id / size] - inner(id)).collect();
+    let raised = logits(case, row, groups, kept);
+    if let Some(group) = (0..groups).find(|group| raised[*group] > best[*group]) {
+        let nearer = slightly_above(best[group], &all);
+        (group * size..(group + 1) * size)
+            .filter(|id| inner(*id) == 0.0)
+            .for_each(|id| all[id] = nearer);
+    }
+    all
+}
+
+/// The logit whose probability beside `all` is 1e−7 above that of `logit`.
+fn slightly_above(logit: f32, all: &[f32]) -> f32 {
+    let total: f64 = all.iter().map(|x| f64::from(*x).exp()).sum();
+    let logit = f64::from(logit);
+    (logit + 1e-7 * total / logit.exp()) as f32
 }
 
 fn gcd(a: usize, b: usize) -> usize {
@@ -166,5 +198,23 @@ mod tests {
         let (ids, weights) = by_the_rule(&near, 3, one);
         let gap = weights[1] - weights[2];
         assert!(gap > 0.0 && gap < 5e-7, "{ids:?} {gap:e}");
+    }
+
+    #[test]
+    fn groups_tie_where_the_last_is_kept() {
+        let groups = [10, 3];
+        let cut = |case: &str, row: usize| {
+            let all = grouped_logits(case, row, 60, groups);
+            let mut best: Vec<f32> =
+                all.chunks(6).map(|g| g.iter().copied().fold(f32::MIN, f32::max)).collect();
+            best.sort_by(|a, b| b.total_cmp(a));
+            (best[2], best[3])
+        };
+        for row in 0..ROWS {
+            let (last, first_out) = cut("equal_at_the_last", row);
+            assert_eq!(last, first_out);
+            let (last, first_out) = cut("near_tie_1e-7", row);
+            assert!(last > first_out && last - first_out < 1e-5, "{last} {first_out}");
+        }
     }
 }

@@ -17,6 +17,6 @@ mod worker;
 pub use error::RunError;
 pub use front::front;
 pub use launch::{Launch, LaunchError, Launched};
-pub use resume::previous;
+pub use resume::{previous, recorded_options};
 pub use session::{RunOutcome, Session, SessionOptions};
 pub use worker::serve;

@@ -109,6 +109,14 @@ pub fn previous(
     Ok(Previous { run, done, retried })
 }
 
+/// What the run called `name` was started with: a folder, or a run id below `out`.
+///
+/// # Errors
+/// There is no such run, or its records were changed.
+pub fn recorded_options(name: &str, out: &Path) -> Result<RunOptions, RunError> {
+    Ok(load(&find(name, out)?)?.run.options)
+}
+
 fn find(name: &str, out: &Path) -> Result<PathBuf, RunError> {
     let candidates = [PathBuf::from(name), out.join(name), out.join(format!("{name}.partial"))];
     candidates.iter().find(|folder| folder.join("run.json").is_file()).cloned().ok_or_else(|| {

@@ -1,8 +1,8 @@
 //! Decode steps captured as graphs, by bucket of rows and of context.
 //!
 //! A graph launches over upper bounds; rows past the step's own exit, key blocks past a row's own
-//! end too, so a bucket changes no bits (gates run with and without graphs). A bucket is captured
-//! when it comes for the second time: by then every kernel is loaded.
+//! end too, so a bucket changes no bits. It is captured when it comes for the second time: by then
+//! every kernel is loaded, and gates that run a shape more than once have compared both ways.
 
 use crate::backend::cuda::error::Doing;
 use crate::backend::cuda::{CudaError, Device};
