@@ -13,10 +13,7 @@ pub(super) fn attention(inputs: &AttentionInputs) -> Vec<f64> {
     let mut out = vec![0.0; tokens * heads * head_dim];
     for (i, out) in out.chunks_exact_mut(head_dim).enumerate() {
         let kv_head = i % heads / (heads / kv_heads);
-        let scores = scores(inputs, i);
-        let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let weights: Vec<f64> = scores.iter().map(|s| (s - largest).exp()).collect();
-        let total: f64 = weights.iter().sum();
+        let Softmax { weights, total, .. } = Softmax::of(scores(inputs, i));
         for (d, out) in out.iter_mut().enumerate() {
             let value = |t: usize| f64::from(inputs.v[(t * kv_heads + kv_head) * head_dim + d]);
             let sum: f64 = weights.iter().enumerate().map(|(t, w)| w * value(t)).sum();
@@ -30,11 +27,29 @@ pub(super) fn attention(inputs: &AttentionInputs) -> Vec<f64> {
 pub(super) fn log_sums(inputs: &AttentionInputs) -> Vec<f64> {
     let AttentionShape { tokens, heads, .. } = inputs.shape;
     let of = |i: usize| {
-        let scores = scores(inputs, i);
-        let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        largest + scores.iter().map(|s| (s - largest).exp()).sum::<f64>().ln()
+        let Softmax { largest, total, .. } = Softmax::of(scores(inputs, i));
+        largest + total.ln()
     };
     (0..tokens * heads).map(of).collect()
+}
+
+/// A softmax before its division.
+struct Softmax {
+    /// The largest score.
+    largest: f64,
+    /// exp(score − largest).
+    weights: Vec<f64>,
+    /// Their sum.
+    total: f64,
+}
+
+impl Softmax {
+    fn of(scores: Vec<f64>) -> Softmax {
+        let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let weights: Vec<f64> = scores.iter().map(|s| (s - largest).exp()).collect();
+        let total = weights.iter().sum();
+        Softmax { largest, weights, total }
+    }
 }
 
 /// q·k / √head_dim of item `i`, a row and head, for every key up to its row's.
@@ -77,10 +92,7 @@ pub(super) fn latent_attention(inputs: &LatentInputs) -> Vec<f64> {
                 let dot: f64 = q.iter().zip(key).map(|(q, k)| f64::from(*q) * k).sum();
                 dot / ((nope + rope) as f64).sqrt()
             };
-            let scores: Vec<f64> = (0..=token).map(score).collect();
-            let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            let weights: Vec<f64> = scores.iter().map(|s| (s - largest).exp()).collect();
-            let total: f64 = weights.iter().sum();
+            let Softmax { weights, total, .. } = Softmax::of((0..=token).map(score).collect());
             for d in 0..value {
                 let sum: f64 = weights.iter().zip(&made).map(|(w, row)| w * row[nope + d]).sum();
                 out[(token * heads + head) * value + d] = sum / total;

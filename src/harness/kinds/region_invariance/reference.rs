@@ -81,14 +81,13 @@ impl RegionReference {
 
 /// Executes a subject once for every output, so that each is compared by its own largest value.
 fn each_output(
-    subject: Subject,
+    mut subject: Subject,
     moves: impl Fn(&Subject) -> Vec<Move>,
 ) -> Result<Vec<Execution>, String> {
     let outputs = match subject.outputs.is_empty() {
         true => vec![Vec::new()],
         false => subject.outputs.iter().map(|output| vec![*output]).collect(),
     };
-    let mut subject = subject;
     let mut executions = Vec::new();
     for one in outputs {
         subject.outputs = one;
