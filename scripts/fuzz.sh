@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Every fuzz target for SECONDS of processor time each, as many at a time as there are processors. The
-# table goes to stdout, as Markdown; what broke a target lies in target/tmp/fuzz/TARGET/found-…
+# table goes to stdout, as Markdown. What broke a target lies in target/tmp/fuzz/TARGET/found-…, what ended
+# the process in current there, inputs that came to something new in new-….
 #
 #     scripts/fuzz.sh [SECONDS [SEED]]        600 s and seed 1 unless given
 #

@@ -8,7 +8,8 @@ use assay::weights::Checkpoint;
 use std::path::Path;
 use std::sync::OnceLock;
 
-const JSON: &[&str] = &[
+/// Pieces of JSON.
+pub(crate) const JSON: &[&str] = &[
     "null",
     "true",
     "false",

@@ -7,9 +7,11 @@
 //! test; everything follows from its seed.
 //!
 //! An input that makes a target panic or takes too long is made smaller, written to
-//! `target/tmp/fuzz/NAME/found-…`, and reported; it belongs into `tests/corpus/`.
+//! `target/tmp/fuzz/NAME/found-…`, and reported; it belongs into `tests/corpus/`. One that ends the
+//! process (an overflow of the stack, an abort, a hang) is what `current` there holds.
 
 use crate::mutate::Mutator;
+use crate::watch::Watch;
 use std::collections::BTreeMap;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -38,6 +40,12 @@ const SIGNATURE_LIMIT: usize = 1 << 16;
 
 /// Longest time that one input may take.
 const SLOW: Duration = Duration::from_secs(10);
+
+/// Past this an input is not waited for: the process ends.
+const STUCK: Duration = Duration::from_secs(20);
+
+/// Most inputs of a hunt that are kept for a person to look at.
+const NEW_LIMIT: usize = 40;
 
 /// What a run saw.
 #[derive(Debug, Default)]
@@ -72,40 +80,65 @@ impl Target {
     /// Every corpus file as it is, and mutations of each in turn.
     pub(crate) fn replay(&self) -> Report {
         let corpus = self.corpus();
+        let watch = Watch::new(scratch(self.name).join("current-replay"), STUCK);
         let mut report = Report::default();
-        corpus.iter().for_each(|input| _ = self.try_one(input, &mut report));
+        corpus.iter().for_each(|input| _ = self.try_one(input, &mut report, &watch));
         let mut mutator = Mutator::new(1);
         for input in corpus.iter().cycle().take(REPLAY_MUTATIONS) {
             let mutated = mutator.mutate(input, &corpus, self.dictionary);
-            self.try_one(&mutated, &mut report);
+            self.try_one(&mutated, &mut report, &watch);
         }
         report
     }
 
-    /// Mutates until `cpu` time of this thread is used up.
+    /// Mutates until `cpu` time of this thread is used up; leaves the smallest of the inputs with a
+    /// signature of their own as `new-…`.
     pub(crate) fn hunt(&self, cpu: Duration, seed: u64) -> Report {
         let mut pool = self.corpus();
+        let watch = Watch::new(scratch(self.name).join("current"), STUCK);
         let mut report = Report::default();
-        pool.iter().for_each(|input| _ = self.try_one(input, &mut report));
+        pool.iter().for_each(|input| _ = self.try_one(input, &mut report, &watch));
         let mut mutator = Mutator::new(seed);
+        let mut smallest: Vec<Vec<u8>> = Vec::new();
         let start = cpu_time();
         while cpu_time() - start < cpu && report.broken.len() < 5 {
             let input = &pool[mutator.below(pool.len())];
             let mutated = mutator.mutate(input, &pool, self.dictionary);
-            let new = self.try_one(&mutated, &mut report);
-            match new && pool.len() == POOL_LIMIT {
-                true => pool[mutator.below(POOL_LIMIT)] = mutated,
-                false if new => pool.push(mutated),
-                false => {}
+            if !self.try_one(&mutated, &mut report, &watch) {
+                continue;
+            }
+            smallest.push(mutated.clone());
+            smallest.sort_by_key(Vec::len);
+            smallest.truncate(NEW_LIMIT);
+            if pool.len() == POOL_LIMIT {
+                pool[mutator.below(POOL_LIMIT)] = mutated;
+            } else {
+                pool.push(mutated);
             }
         }
+        self.save(&smallest);
         report
     }
 
+    /// Writes inputs as `new-…`, in place of those of the hunt before.
+    fn save(&self, inputs: &[Vec<u8>]) {
+        let folder = scratch(self.name);
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with("new-") {
+                _ = fs::remove_file(entry.path());
+            }
+        }
+        for input in inputs {
+            let name = format!("new-{}", assay::units::Digest::of(input).short());
+            // Nothing is lost that another hunt with this seed does not find.
+            _ = fs::write(folder.join(name), input);
+        }
+    }
+
     /// Runs one input; whether its signature is new.
-    fn try_one(&self, input: &[u8], report: &mut Report) -> bool {
+    fn try_one(&self, input: &[u8], report: &mut Report, watch: &Watch) -> bool {
         report.inputs += 1;
-        match self.signature(input) {
+        match self.signature(input, watch) {
             Ok(signature) => {
                 if report.signatures.len() == SIGNATURE_LIMIT
                     && !report.signatures.contains_key(&signature)
@@ -117,7 +150,7 @@ impl Target {
                 *seen == 1
             }
             Err(reason) => {
-                let small = self.smaller(input.to_vec());
+                let small = self.smaller(input.to_vec(), watch);
                 let name = format!("found-{}", assay::units::Digest::of(&small).short());
                 // The report names the input even where the folder cannot be written.
                 _ = fs::write(scratch(self.name).join(name), &small);
@@ -127,9 +160,11 @@ impl Target {
         }
     }
 
-    fn signature(&self, input: &[u8]) -> Result<String, String> {
+    fn signature(&self, input: &[u8], watch: &Watch) -> Result<String, String> {
+        watch.begin(input);
         let start = Instant::now();
         let result = catch_unwind(AssertUnwindSafe(|| (self.run)(input)));
+        watch.end();
         match result {
             Err(panic) => Err(match panic.downcast_ref::<String>() {
                 Some(text) => text.clone(),
@@ -141,14 +176,14 @@ impl Target {
     }
 
     /// Takes pieces away as long as the input still breaks the target.
-    fn smaller(&self, mut input: Vec<u8>) -> Vec<u8> {
+    fn smaller(&self, mut input: Vec<u8>, watch: &Watch) -> Vec<u8> {
         let mut piece = input.len() / 2;
         while piece > 0 {
             let mut at = 0;
             while at < input.len() {
                 let end = (at + piece).min(input.len());
                 let without = [&input[..at], &input[end..]].concat();
-                if self.signature(&without).is_err() { input = without } else { at = end }
+                if self.signature(&without, watch).is_err() { input = without } else { at = end }
             }
             piece /= 2;
         }

@@ -5,12 +5,17 @@
 //!
 //!     ASSAY_FUZZ_CPU_SECONDS=600 ASSAY_FUZZ_SEED=1 cargo test --test fuzz -- --ignored
 
+mod capture;
 mod engine;
+mod folder;
 mod fuzzer;
 mod harness;
 mod mutate;
+mod watch;
 
+use capture::{CAPTURE, MANIFEST, PROMPTS};
 use engine::{CONFIG, CONVERSATION, DESCRIPTOR, SAFETENSORS, STREAM, TEMPLATE};
+use folder::{GENERATION_CONFIG, INDEX, SIDECAR, TOKENIZER};
 use fuzzer::Target;
 use harness::{GATE, RECORD, RUN, SCENARIO};
 use std::io::Write as _;
@@ -38,6 +43,10 @@ targets! {
     config: CONFIG, 25;
     descriptor: DESCRIPTOR, 15;
     safetensors_header: SAFETENSORS, 12;
+    index: INDEX, 10;
+    sidecar: SIDECAR, 5;
+    generation_config: GENERATION_CONFIG, 5;
+    tokenizer: TOKENIZER, 5;
     template: TEMPLATE, 12;
     conversation: CONVERSATION, 6;
     token_stream: STREAM, 6;
@@ -45,6 +54,9 @@ targets! {
     scenario_file: SCENARIO, 20;
     run_folder: RUN, 8;
     record: RECORD, 8;
+    manifest: MANIFEST, 6;
+    prompts: PROMPTS, 7;
+    capture: CAPTURE, 5;
 }
 
 fn hunt(target: &Target, least: usize) {

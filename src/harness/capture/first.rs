@@ -187,11 +187,13 @@ impl Prompt<'_> {
     fn steps(&self) -> Vec<Step> {
         let tokens = self.prompt.token_ids.len();
         let prefill = |p: &PromptInfo| -> Vec<Step> {
-            let runs = p.cases.iter().filter(|run| run.position < tokens);
+            let runs = p.cases.iter().filter(|run| run.step_tokens > 0);
             runs.flat_map(|run| {
-                (0..run.steps).map(|i| {
-                    let first = run.position + i * run.step_tokens;
-                    Step { first, end: first + run.step_tokens, case: run.case.clone() }
+                // A file may claim any number of steps; those behind the prompt consumed nothing of it.
+                let starts = (run.position..tokens).step_by(run.step_tokens).take(run.steps);
+                starts.map(move |first| {
+                    let end = first.saturating_add(run.step_tokens);
+                    Step { first, end, case: run.case.clone() }
                 })
             })
             .collect()
@@ -208,7 +210,7 @@ impl Prompt<'_> {
             let mut before = None;
             for stop in stops {
                 for row in 0..stop.rows {
-                    let position = stop.first_position + row;
+                    let position = stop.first_position.saturating_add(row);
                     if (step.first..step.end).contains(&position)
                         && let Some(found) = self.row(stop, row, &step, before)
                     {
@@ -240,7 +242,7 @@ impl Prompt<'_> {
         let unequal: Vec<usize> =
             (0..stop.width).filter(|&i| a[i].to_bits() != b[i].to_bits()).collect();
         let element = *unequal.first()?;
-        let position = stop.first_position + row;
+        let position = stop.first_position.saturating_add(row);
         let (left, right) = (a[element], b[element]);
         Some(FirstDifference {
             prompt: self.prompt.name.clone(),
