@@ -32,6 +32,11 @@ pub trait DeviceModel: fmt::Debug + Send + Sync {
         Ok(Vec::new())
     }
 
+    /// Steps so far that were replays of a captured graph; zero on a device that captures none.
+    fn replayed_steps(&self) -> u64 {
+        0
+    }
+
     /// The state of an empty sequence.
     fn new_state(&self) -> Box<dyn State>;
 

@@ -98,13 +98,14 @@ impl Console {
         !self.quiet && io::stderr().is_terminal()
     }
 
-    /// Writes the product of the command, unchanged, to stdout. A reader that went away
-    /// (`assay … | head`) has seen enough: the command goes on to its own exit code.
+    /// Writes the product of the command to stdout: unchanged into files and pipes, without the control
+    /// characters of others on a terminal. A reader that went away (`assay … | head`) has seen enough: the
+    /// command goes on to its own exit code.
     ///
     /// # Errors
     /// The write failed, as on a full disk.
     pub(crate) fn product(&self, text: &str) -> io::Result<()> {
-        unless_closed(write(text))
+        unless_closed(write(&shown(text, io::stdout().is_terminal())))
     }
 
     /// As [`Console::product`], for text that is still being made: without a reader there is nothing

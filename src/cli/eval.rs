@@ -1,5 +1,6 @@
 //! `assay eval`: how well a model predicts a text.
 
+use super::counts::{count, token_count};
 use super::engine_args::EngineArgs;
 use super::generate::{listen, read_text, requested};
 use super::loading::load_engine;
@@ -14,6 +15,7 @@ use crate::units::{Digest, Exit};
 use crate::weights::Model;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -38,10 +40,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE")]
     text: PathBuf,
     /// Tokens of a window
-    #[arg(long, value_name = "N", default_value_t = 512)]
-    window: usize,
+    #[arg(long, value_name = "N", default_value = "512", value_parser = count, allow_hyphen_values = true)]
+    window: NonZeroUsize,
     /// Use only this many tokens of the text [default: all]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = token_count, allow_hyphen_values = true)]
     max_tokens: Option<usize>,
     /// Compare with this model: top-1 agreement, logit error
     #[arg(long, value_name = "DIR")]
@@ -67,7 +69,7 @@ pub(super) fn run(args: Args, console: &Console) -> Result<Exit, Failure> {
         check_same_ids(other, &text, (&prefix, &tokens), console)?;
     }
     tokens.truncate(args.max_tokens.unwrap_or(tokens.len()));
-    let windows = Windows::new(prefix, tokens, args.window).or_exit(Exit::Usage)?;
+    let windows = Windows::new(prefix, tokens, args.window.get()).or_exit(Exit::Usage)?;
 
     let (engine, weights) = load_engine(&model, &options, console)?;
     args.model.check(engine.descriptor(), console)?;

@@ -29,7 +29,7 @@ mod table;
 mod terminal;
 mod worker;
 
-pub(crate) use command_line::{command_line, set_values, shell_word};
+pub(crate) use command_line::{command_line, set_values};
 pub(crate) use console::{Console, Tone};
 pub(crate) use failure::{Failure, OrExit, unless_closed};
 pub use root::main;

@@ -1,6 +1,6 @@
 //! How any command says over which devices a model is divided.
 
-use super::counts::count;
+use super::counts::{count, ordinal};
 use crate::placement::{Device, PlacementRequest};
 use clap::Args;
 use std::num::NonZeroUsize;
@@ -11,7 +11,7 @@ use std::num::NonZeroUsize;
 pub(crate) struct PlacementArgs {
     /// Devices by number: one per rank, or one that all ranks share; a number may stand twice.
     /// On the cpu each is a rank of its own in the same process
-    #[arg(long, value_name = "N,N", value_delimiter = ',')]
+    #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = ordinal, allow_hyphen_values = true)]
     pub(crate) gpus: Vec<usize>,
     /// Tensor parallel: ranks that divide heads and rows of every layer
     #[arg(long, value_name = "N", default_value = "1", value_parser = count, allow_hyphen_values = true)]

@@ -19,23 +19,23 @@ macro_rules! commands {
 }
 
 commands! {
-    /// Claims about the engine: list, check and run them
+    /// Claims about the engine: list, show, check, run, plant defects
     Gates = gates,
-    /// List, show, check and run scenarios
+    /// Experiments that decide: list, show, check, run, error rates
     Scenario = scenario,
-    /// Render and check reports
+    /// Reports of runs: render, check, compare, merge
     Report = report,
     /// Continue a prompt: streaming text, replayable by seed
     Generate = generate,
     /// Measure how well a model predicts a text: likelihood, top-1, agreement with another
     Eval = eval,
-    /// Show, check or compare execution manifests
+    /// Execution manifests: show, check, compare
     Manifest = manifest,
     /// Record what an execution computes, and compare recordings
     Capture = capture,
-    /// Say what a checkpoint is: dimensions, weights, descriptor
+    /// Checkpoints: describe, make synthetic ones, quantize, verify
     Model = model,
-    /// List the CUDA kernels, compile them without a GPU, or probe a device
+    /// CUDA kernels: list, compile without a GPU, probe, time a model
     Kernels = kernels,
     /// What this machine has, what is missing, and what that costs
     Doctor = doctor,

@@ -40,6 +40,11 @@ pub(crate) fn grouped(number: u64) -> String {
     out
 }
 
+/// `1 gate`, `2 gates`.
+pub(crate) fn count(number: u64, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+}
+
 /// Bytes with a binary unit: `256.6 MiB`.
 pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
@@ -77,6 +82,7 @@ mod tests {
     fn quantities_read_well() {
         assert_eq!(super::grouped(134_515_008), "134,515,008");
         assert_eq!(super::grouped(0), "0");
+        assert_eq!([0, 1, 2].map(|n| super::count(n, "gate")), ["0 gates", "1 gate", "2 gates"]);
         assert_eq!(super::bytes(512), "512 B");
         assert_eq!(super::bytes(269_030_016), "256.6 MiB");
     }

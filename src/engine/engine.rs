@@ -154,6 +154,11 @@ impl Engine {
         self.home.meter.used_bytes()
     }
 
+    /// Steps so far that were replays of a captured graph (CUDA).
+    pub fn replayed_steps(&self) -> u64 {
+        self.home.model.replayed_steps()
+    }
+
     /// A new, empty sequence.
     ///
     /// # Errors

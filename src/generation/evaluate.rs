@@ -301,6 +301,41 @@ mod tests {
         assert!(error.ends_with("give at least 2"), "{error}");
     }
 
+    /// The mean over a prompt's rows of −ln p of the next token, from the logits that transformers gave.
+    #[test]
+    fn a_prompt_is_as_likely_as_the_committed_logits_say() {
+        use crate::engine::EngineOptions;
+        use crate::weights::Model;
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/llama");
+        let json = std::fs::read_to_string(folder.join("reference.json")).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let prompts = json["prompts"].as_array().unwrap();
+        let prompt = prompts.iter().find(|p| p["name"] == "p150").unwrap();
+        let ids: Vec<u32> = serde_json::from_value(prompt["ids"].clone()).unwrap();
+        let bytes = std::fs::read(folder.join("reference.safetensors")).unwrap();
+        let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+        let logits = tensors.tensor("logits.p150.f32").unwrap();
+        let values = logits.data().chunks_exact(4);
+        let values: Vec<f64> =
+            values.map(|b| f64::from(f32::from_le_bytes(b.try_into().unwrap()))).collect();
+        let rows = values.chunks_exact(values.len() / ids.len());
+        let nll: Vec<f64> = rows
+            .zip(&ids[1..])
+            .map(|(row, next)| row.iter().map(|z| z.exp()).sum::<f64>().ln() - row[*next as usize])
+            .collect();
+        let expected = nll.iter().sum::<f64>() / nll.len() as f64;
+
+        let model = Model::open(&folder).unwrap();
+        let weights = model.checkpoint.load(&model.descriptor).unwrap();
+        let options = EngineOptions::with_policy(crate::backend::Policy::F32);
+        let engine = Engine::new(model.descriptor.into(), &weights, &options).unwrap();
+        let windows = Windows::new(vec![], ids.clone(), ids.len()).unwrap();
+        let found =
+            evaluate(&engine, &windows, None, &mut |_, _| ControlFlow::Continue(())).unwrap();
+        assert_eq!(found.scored_tokens, ids.len() - 1);
+        assert!((found.nll_mean - expected).abs() < 1e-5, "{} {expected}", found.nll_mean);
+    }
+
     #[test]
     fn sums_are_those_of_the_definitions() {
         // softmax [1/4, 3/4] against [1/2, 1/2].

@@ -11,6 +11,7 @@ mod exit;
 mod json;
 mod machine;
 mod mutant;
+mod shell_word;
 mod splitmix64;
 mod whole_file;
 
@@ -26,5 +27,6 @@ pub use machine::{Cpu, Machine, Memory, System, peak_resident_bytes, throttle_ev
 #[allow(unused_imports, reason = "whether a switch is placed depends on the regions")]
 pub(crate) use mutant::mutant;
 pub use mutant::{HAS_MUTANTS, MUTANT_VARIABLE, MUTANTS, Mutant, mutant_active, mutant_index};
+pub use shell_word::shell_word;
 pub use splitmix64::{SplitMix64, unit_from_word};
 pub use whole_file::write_whole;

@@ -71,10 +71,10 @@ fn an_interrupted_prompt_ends_cleanly() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{rest}");
     assert_eq!(text(&output.stdout), "== long\n\n");
-    assert!(
-        rest.lines().last().unwrap().starts_with("1 prompts of 40000 tokens, 0 generated"),
-        "{rest}"
-    );
+    let last = rest.lines().last().unwrap();
+    assert!(last.starts_with("1 prompt of 40000 tokens, 0 generated in "), "{rest}");
+    let counted = "; 0 ended by an end token, 0 by a stop string, 0 at the budget, 1 interrupted";
+    assert!(last.ends_with(counted), "{rest}");
 }
 
 /// A checkpoint of the Qwen3 fixture that has no end token.

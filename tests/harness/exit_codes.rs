@@ -37,6 +37,8 @@ fn usage_errors_are_64_and_name_the_nearest_spelling() {
         &["capture", "compare", "a", "b"],
         &["model", "describe", "none"],
         &["eval", "--model", "none", "--text", "none.txt"],
+        &["eval", "--model", "none", "--text", "none.txt", "--window", "0"],
+        &["eval", "--model", "none", "--text", "none.txt", "--max-tokens", "-1"],
         &["schema", "gat"],
     ] {
         let (code, stdout, stderr) = project.run(arguments);
@@ -61,7 +63,9 @@ fn help_and_version_succeed_on_stdout() {
 #[test]
 fn requiring_an_absent_device_and_too_many_skips_fail() {
     let project = project();
-    let (code, _, stderr) = project.run(&["gates", "run", "all", "--require", "cuda"]);
+    let mut require = project.assay(&["gates", "run", "all", "--require", "cuda"]);
+    // The driver of a machine with a GPU shows none.
+    let (code, _, stderr) = ended(require.env("CUDA_VISIBLE_DEVICES", "").output().unwrap());
     assert_eq!(code, 1, "{stderr}");
     assert!(stderr.contains("--require cuda"), "{stderr}");
     project.write("needs", "behaviour: [pass]\nrequires: { set: [repeat] }");
@@ -72,6 +76,23 @@ fn requiring_an_absent_device_and_too_many_skips_fail() {
     let (code, stdout, _) = project.run(&["gates", "run", "needs", "--set", "repeat=4"]);
     assert_eq!(code, 0);
     assert!(stdout.contains("4 passed"), "{stdout}");
+}
+
+/// What `gates mutate` cannot use is refused before a gate runs with it.
+#[test]
+fn a_binary_without_switches_is_refused_at_once() {
+    if assay::units::HAS_MUTANTS {
+        return;
+    }
+    // Running this gate would be refused for another reason.
+    let project = Project::new(&[("bad", "behaviour: [fail]")]);
+    let program = env!("CARGO_BIN_EXE_assay");
+    let (code, stdout, stderr) = project.run(&["gates", "mutate", "--binary", program, "-q"]);
+    assert_eq!((code, stdout.as_str()), (64, ""), "{stderr}");
+    let expected =
+        format!("error: {program} has no switches; it was built without the feature `mutants`\n");
+    assert_eq!(stderr, expected);
+    assert!(project.runs().is_empty());
 }
 
 #[test]

@@ -58,13 +58,13 @@ fn every_input_names_what_shows_it() {
     // The numbers that the page gives.
     let configs = std::fs::read_dir(root("tests/fixtures/bad-configs")).unwrap().count();
     let gates = std::fs::read_dir(root("gates")).unwrap().map(|e| e.unwrap().path());
-    let refusals = gates.filter(|p| p.to_string_lossy().contains("refusals-"));
-    let trials: usize =
-        refusals.map(|path| std::fs::read_to_string(path).unwrap().matches("case: ").count()).sum();
+    let files = gates.filter(|p| p.to_string_lossy().contains("refusals-"));
+    let refusals: usize =
+        files.map(|path| std::fs::read_to_string(path).unwrap().matches("case: ").count()).sum();
     let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
     for count in [
         format!("{configs} configs (`tests/fixtures/bad-configs/`)"),
-        format!("{trials} trials of the gates `refusals-*`"),
+        format!("{refusals} refusals of the gates `refusals-*`"),
     ] {
         assert!(page.contains(&count), "the page should say: {count}");
     }

@@ -8,6 +8,10 @@ use std::process::Command;
 pub(crate) const HOSTILE: &str = "</title><img src=x onerror=\"window.planted = 1\">\
                                   <script>window.planted = 1</script>\u{202e}`*|";
 
+/// Names of arms, short enough for columns that are made for names.
+const HOSTILE_ARM: &str = "<i onclick=x>";
+const HOSTILE_PEER: &str = "<b onclick=x>";
+
 /// A folder with a small project and everything rendered from it.
 pub(crate) struct Made {
     folder: tempfile::TempDir,
@@ -20,6 +24,19 @@ impl Made {
         made.gates();
         made.decisions();
         made.comparisons();
+        made.survey();
+        made.error_rates();
+        for page in [
+            "reports/hostile-gates/report.html",
+            "reports/hostile-decision/report.html",
+            "compare-hostile.html",
+            "survey/report.html",
+            "error-rates/report.html",
+        ] {
+            let text = std::fs::read_to_string(made.page(page)).expect("a page");
+            let planted = "&lt;script&gt;window.planted = 1&lt;/script&gt;";
+            assert!(text.contains(planted), "nothing hostile is on {page}");
+        }
         made
     }
 
@@ -96,7 +113,45 @@ impl Made {
         record["run"]["scenario"]["text"] = json!(HOSTILE);
         record["run"]["scenario"]["model"] = json!(HOSTILE);
         record["run"]["refusals"] = json!([HOSTILE]);
+        hostile_surroundings(&mut record);
+        hostile_provenance(&mut record["run"]);
         self.plant("reports/hostile-decision", &record);
+        record["run"]["plan"]["scenario"] = json!(format!("other {HOSTILE}"));
+        record["run"]["scenario"]["set"] = json!({ HOSTILE: HOSTILE });
+        record["run"]["build"]["compiler"] = json!("another");
+        self.write("other-decision", &record);
+    }
+
+    /// A survey of planted defects that the gates noticed, and that they did not.
+    fn survey(&self) {
+        let mut record = committed("mutants");
+        let mutations = list(&mut record["mutations"]);
+        mutations.truncate(8);
+        for (at, mutation) in mutations.iter_mut().enumerate() {
+            for key in ["switch", "region", "defect"] {
+                mutation[key] = json!(HOSTILE);
+            }
+            mutation["killed_by"] = match at % 2 {
+                0 => json!({ "trial": HOSTILE, "verdict": "fail", "message": HOSTILE }),
+                _ => Value::Null,
+            };
+        }
+        record["run"]["command"] = json!([HOSTILE]);
+        hostile_provenance(&mut record["run"]);
+        self.plant_alone("survey", &record);
+    }
+
+    fn error_rates(&self) {
+        let mut record = committed("error-rates-cpu");
+        // As few as still make rates: this is not about them.
+        record["run"]["spec"]["pseudo_runs"] = json!(100);
+        for key in ["path", "model", "question", "text"] {
+            record["run"]["scenario"][key] = json!(HOSTILE);
+        }
+        record["run"]["scenario"]["set"] = json!({ HOSTILE: HOSTILE });
+        record["run"]["plans"]["real"]["scenario"] = json!(HOSTILE);
+        hostile_provenance(&mut record["run"]);
+        self.plant_alone("error-rates", &record);
     }
 
     fn comparisons(&self) {
@@ -111,6 +166,7 @@ impl Made {
         for (name, left, right) in [
             ("compare-gates.html", "reports/gates", "other"),
             ("compare-decisions.html", "reports/decision", "reports/decline"),
+            ("compare-hostile.html", "reports/hostile-decision", "other-decision"),
         ] {
             self.assay(&["report", "compare", left, right, "--out", name, "-q"]);
         }
@@ -126,12 +182,22 @@ impl Made {
         serde_json::from_str(&text).expect("a record is JSON")
     }
 
-    /// Writes a record and renders its page.
-    fn plant(&self, report: &str, record: &Value) {
+    fn write(&self, report: &str, record: &Value) {
         let folder = self.path().join(report);
         std::fs::create_dir_all(&folder).expect("a folder");
         std::fs::write(folder.join("record.json"), record.to_string()).expect("written");
-        self.render(&folder, report);
+    }
+
+    /// Writes a record and renders its page.
+    fn plant(&self, report: &str, record: &Value) {
+        self.write(report, record);
+        self.render(&self.path().join(report), report);
+    }
+
+    /// The same without an index page, which would render every record again.
+    fn plant_alone(&self, report: &str, record: &Value) {
+        self.write(report, record);
+        self.assay(&["report", "render", report, "-q"]);
     }
 
     fn manifest(&self, policy: &str) -> Value {
@@ -179,6 +245,67 @@ impl Made {
             "lines": lines(ratio),
         })
     }
+}
+
+/// The record of a committed report.
+fn committed(report: &str) -> Value {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("reports").join(report);
+    let text = std::fs::read_to_string(folder.join("record.json")).expect("a committed record");
+    serde_json::from_str(&text).expect("a record is JSON")
+}
+
+/// Plants hostile names of arms in a decision, two live peers, a recorded arm, and quality.
+fn hostile_surroundings(record: &mut Value) {
+    let renamed = record.to_string().replace("\"candidate\"", &json!(HOSTILE_ARM).to_string());
+    *record = serde_json::from_str(&renamed).expect("still JSON");
+    let lines = list(&mut record["lines"]);
+    let mut of_peer = Vec::new();
+    for line in lines.iter().filter(|line| line["line"] == "quad") {
+        let mut line = line.clone();
+        line["arm"] = json!(HOSTILE_PEER);
+        of_peer.push(line);
+    }
+    lines.extend(of_peer);
+    let digest = "0".repeat(64);
+    let run = &mut record["run"];
+    run["scenario"]["model_digest"] = json!(digest);
+    run["plan"]["peers"] = json!([HOSTILE_PEER, "broken"]);
+    run["peers"] = json!({
+        HOSTILE_PEER: { "command": [HOSTILE], "name": HOSTILE, "model": HOSTILE,
+                        "weights_from": digest },
+        "broken": { "command": [HOSTILE], "problem": HOSTILE },
+    });
+    run["beside"] = json!({
+        HOSTILE_ARM: { "run_id": HOSTILE, "arm": HOSTILE, "started": "2031-05-09T14:03:59Z",
+                       "model": HOSTILE, "cpu": HOSTILE,
+                       "values": [{ "metric": "decode_tokens_per_second",
+                                    "point": { "prompt_tokens": 16, "decode_tokens": 8 },
+                                    "samples": 20, "median": 80.0, "low": 70.0, "high": 90.0 }] },
+    });
+    run["quality"] = json!({
+        "state": "measured", "corpus": HOSTILE, "corpus_sha256": HOSTILE,
+        "window_tokens": 256, "scored_tokens": 1020, "baseline_nll_nats": 3.4,
+        "arms": { HOSTILE_ARM: { "nll_delta_nats": 0.06, "top1_agreement": 0.75, "logit_rms": 2.4,
+                                 "logit_max_abs": 12.6, "kl_mean_nats": 0.17 } },
+        "budgets": [{ "metric": "nll_delta_nats", "at_most": 0.05 },
+                    { "metric": "top1_agreement", "arm": HOSTILE_ARM, "at_least": 0.5 }],
+    });
+    for gate in list(&mut run["gates"]) {
+        gate["gate"] = json!(HOSTILE);
+        gate["run_id"] = json!(HOSTILE);
+    }
+}
+
+/// Plants hostile strings in what every record says of its machine and its build.
+fn hostile_provenance(run: &mut Value) {
+    for key in ["cpu", "architecture", "system", "kernel", "host"] {
+        run["machine"][key] = json!(HOSTILE);
+    }
+    run["machine"]["instruction_sets"] = json!([HOSTILE]);
+    for key in ["version", "git_revision", "compiler", "target", "profile", "features"] {
+        run["build"][key] = json!(HOSTILE);
+    }
+    run["run_id"] = json!(HOSTILE);
 }
 
 /// Eight launches of five quads at each of three points.

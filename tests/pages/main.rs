@@ -31,6 +31,9 @@ fn main() -> ExitCode {
         ("index", "reports/index.html"),
         ("compared_gate_runs", "compare-gates.html"),
         ("compared_decisions", "compare-decisions.html"),
+        ("compared_hostile_decisions", "compare-hostile.html"),
+        ("hostile_survey", "survey/report.html"),
+        ("hostile_error_rates", "error-rates/report.html"),
     ] {
         let (made, program) = (made.clone(), program.clone());
         trials.push(Trial::ignorable_test(name, move || {

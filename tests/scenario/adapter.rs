@@ -1,9 +1,8 @@
 //! The adapter for transformers, over modules that stand in for the foreign engine: what is tested is
 //! the adapter's part of the protocol, and what a run says of each way in which it can end.
 
-use crate::{StopAfter, decided, request, scenario};
+use crate::{scenario, settled, undisturbed};
 use assay::harness::report::write_report;
-use assay::harness::scenario::{Line, is_dropped, run_scenario};
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -70,18 +69,21 @@ class AutoModelForCausalLM:
         return Model()
 "#;
 
-/// Whether there is a Python that the adapter runs on; without one there is nothing to test.
-fn has_python() -> bool {
+/// Whether there is a Python that the adapter runs on. Without one the test is named on stderr, past
+/// the capture of what passed: most of it is not run.
+fn has_python(test: &str) -> bool {
     let found =
         Command::new("python3").args(["-c", "import hashlib; hashlib.file_digest"]).output();
-    found.is_ok_and(|output| output.status.success())
+    let found = found.is_ok_and(|output| output.status.success());
+    if !found {
+        // Nobody is left to tell when stderr is closed.
+        _ = writeln!(std::io::stderr(), "not run: adapter::{test}: needs python3, 3.11 or later");
+    }
+    found
 }
 
 #[test]
 fn every_way_in_which_the_transformers_adapter_ends_is_told() {
-    if !has_python() {
-        return;
-    }
     let modules = tempfile::tempdir().unwrap();
     std::fs::write(modules.path().join("torch.py"), TORCH).unwrap();
     std::fs::write(modules.path().join("transformers.py"), TRANSFORMERS).unwrap();
@@ -110,8 +112,14 @@ fn every_way_in_which_the_transformers_adapter_ends_is_told() {
     ];
     let out = tempfile::tempdir().unwrap();
     let file = scenario(&[("candidate: { policy: reference, threads: 1 }\n", &arms.concat())]);
-    let (folder, run) =
-        decided(run_scenario(&request(&file, out.path()), None, &mut StopAfter(usize::MAX)));
+    let (folder, run) = undisturbed(|| settled(&file, out.path()));
+    assert!(write_report(&folder).unwrap().is_file());
+    assert!(run.verdict().comparisons.iter().all(|c| c.arm == "candidate"), "peers decide nothing");
+    if !has_python("every_way_in_which_the_transformers_adapter_ends_is_told") {
+        // Then none can be loaded, which ends nothing but their own measurement.
+        assert!(run.run.peers.values().all(|peer| peer.problem.is_some()), "{:?}", run.run.peers);
+        return;
+    }
     let problem = |arm: &str| run.run.peers[arm].problem.as_deref().unwrap_or("none");
     assert_eq!(problem("bare"), "it failed: ModuleNotFoundError: No module named 'torch'");
     assert_eq!(problem("nowhere"), "it failed: OSError: no/such/folder holds no config.json");
@@ -130,12 +138,6 @@ fn every_way_in_which_the_transformers_adapter_ends_is_told() {
     );
     assert_eq!(honest.weights_from.as_deref().map(str::len), Some(64));
     assert_eq!(honest.threads, Some(1));
-    assert!(write_report(&folder).unwrap().is_file());
-    // A machine so busy that the engine's own quads are dropped ends the run, peers or not.
-    let kept = |l: &&Line| matches!(l, Line::Quad(q) if q.arm == "candidate" && !is_dropped(q));
-    if run.lines.iter().filter(kept).count() < 12 {
-        return;
-    }
     assert_eq!(problem("raises"), "it failed: MemoryError: no room for the cache");
     assert!(
         ["it ended without a reply (exit status: 3)", "it ended early: "]
@@ -145,13 +147,15 @@ fn every_way_in_which_the_transformers_adapter_ends_is_told() {
         problem("dies")
     );
     assert_eq!(problem("drifts"), "a timed forward gave another output than its untimed one");
-    assert!(run.verdict().comparisons.iter().all(|c| c.arm == "candidate"), "peers decide nothing");
 }
 
 /// With `prefill: once` a prompt runs once, and every forward behind it gives the same.
 #[test]
 fn a_prompt_that_may_be_kept_is_not_run_again() {
-    if !has_python() {
+    if !has_python("a_prompt_that_may_be_kept_is_not_run_again") {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/peers/transformers_peer.py");
+        let adapter = std::fs::read_to_string(path).unwrap();
+        assert!(adapter.contains(r#"once = ask.get("prefill") == "once""#));
         return;
     }
     let modules = tempfile::tempdir().unwrap();

@@ -2,6 +2,7 @@
 
 mod adapter;
 mod builds;
+mod killed;
 
 use assay::backend::DeviceKind;
 use assay::harness::report::{check_reports, render_report, write_report};
@@ -12,6 +13,35 @@ use assay::harness::scenario::{
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
+/// Held for reading by tests that measure, for writing by one that tries again.
+static MACHINE: RwLock<()> = RwLock::new(());
+
+/// Measures beside other tests.
+fn beside() -> RwLockReadGuard<'static, ()> {
+    MACHINE.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a measurement gives; while it says that the machine was too unsteady for it, it is tried again
+/// without other tests beside it.
+fn undisturbed<T>(measure: impl Fn() -> Result<T, String>) -> T {
+    const TRIES: usize = 5;
+    let mut found = {
+        let _beside = beside();
+        measure()
+    };
+    for _ in 1..TRIES {
+        if found.is_ok() {
+            break;
+        }
+        let _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
+        found = measure();
+    }
+    found.unwrap_or_else(|why| {
+        panic!("memory or processors were too unsteady for {TRIES} measurements: {why}")
+    })
+}
 
 fn scenario(changes: &[(&str, &str)]) -> ScenarioFile {
     let mut text = "\
@@ -64,7 +94,30 @@ fn run(
     earlier: Option<StoredRun>,
     stop_after: usize,
 ) -> Result<RunEnd, RunError> {
+    let _beside = beside();
     run_scenario(&request(file, out), earlier, &mut StopAfter(stop_after))
+}
+
+/// The candidate's quads that count.
+fn kept(run: &ScenarioRun) -> usize {
+    let counts = |l: &&Line| matches!(l, Line::Quad(q) if q.arm == "candidate" && !is_dropped(q));
+    run.lines.iter().filter(counts).count()
+}
+
+/// A run in which a quad counts, behind which peers have theirs, and in which no peer was held up;
+/// else what there was.
+fn settled(file: &ScenarioFile, out: &Path) -> Result<(PathBuf, ScenarioRun), String> {
+    let end = run_scenario(&request(file, out), None, &mut StopAfter(usize::MAX));
+    let (folder, run) = decided(end);
+    if kept(&run) == 0 {
+        return Err(run.verdict().reasons.join("; "));
+    }
+    let mut problems = run.run.peers.values().filter_map(|peer| peer.problem.as_deref());
+    let held_up = problems.find(|p| p.starts_with("it accounts for ")).map(str::to_owned);
+    match held_up {
+        Some(problem) => Err(problem),
+        None => Ok((folder, run)),
+    }
 }
 
 fn decided(end: Result<RunEnd, RunError>) -> (PathBuf, ScenarioRun) {
@@ -213,7 +266,7 @@ fn a_live_peer_stands_beside_and_a_broken_one_ends_nothing_but_itself() {
     // it is loaded, the other at its third, in the midst of a quad.
     let peer = |at_forward: &str| {
         format!(
-            r#"{{ command: [sh, -c, "while read -r line; do case $line in *load*) echo '{{\"reply\":\"loaded\",\"protocol\":1,\"name\":\"shell\",\"output\":\"tokens\"}}';; *forward*) n=$((n+1)); {at_forward} sleep 0.1; echo '{{\"reply\":\"forwarded\",\"prefill_ms\":40,\"decode_ms\":60,\"prompt_tokens\":4,\"decode_tokens\":3,\"tokens\":[1,2,3,4]}}';; *) exit;; esac; done"] }}"#
+            r#"{{ command: [sh, -c, "while read -r line; do case $line in *load*) echo '{{\"reply\":\"loaded\",\"protocol\":1,\"name\":\"shell\",\"output\":\"tokens\"}}';; *forward*) n=$((n+1)); {at_forward} sleep 0.1; echo '{{\"reply\":\"forwarded\",\"prefill_ms\":40,\"decode_ms\":60,\"prompt_tokens\":4,\"decode_tokens\":3,\"tokens\":[1,2,3,4]}}';; *) echo '{{\"reply\":\"finished\",\"host_bytes\":4096}}'; exit;; esac; done"] }}"#
         )
     };
     let arms = format!(
@@ -223,8 +276,7 @@ fn a_live_peer_stands_beside_and_a_broken_one_ends_nothing_but_itself() {
         peer("[ $n -gt 2 ] && exit 3;")
     );
     let file = scenario(&[("candidate: { policy: reference, threads: 1 }", &arms)]);
-    let end = run_scenario(&request(&file, out.path()), None, &mut StopAfter(usize::MAX));
-    let (folder, run) = decided(end);
+    let (folder, run) = undisturbed(|| settled(&file, out.path()));
     assert_eq!(run.run.plan.peers, ["broken", "honest", "stillborn"]);
     let problem = |arm: &str| run.run.peers[arm].problem.as_deref().unwrap_or_default();
     assert!(problem("stillborn").contains("ended"), "{}", problem("stillborn"));
@@ -233,19 +285,11 @@ fn a_live_peer_stands_beside_and_a_broken_one_ends_nothing_but_itself() {
         quads.count()
     };
     assert_eq!(of("stillborn"), 0);
-    // A machine so busy that the engine's own quads are dropped ends the run, peers or not.
-    let kept = |l: &&Line| matches!(l, Line::Quad(q) if q.arm == "candidate" && !is_dropped(q));
-    let kept = run.lines.iter().filter(kept).count();
-    if kept < 12 {
-        return;
-    }
     assert!(problem("broken").contains("ended"), "{}", problem("broken"));
     assert!(of("broken") < of("candidate"));
-    // A busy machine may hold the honest one up for longer than its account allows.
-    if run.run.peers["honest"].problem.is_none() {
-        assert!(of("honest") >= 12);
-        assert!(run.peer_ratios("honest").is_err(), "no declared weights, no ratio");
-    }
+    // Behind every quad that counts a live peer has one.
+    assert_eq!((of("honest"), problem("honest")), (kept(&run), ""));
+    assert!(run.peer_ratios("honest").is_err(), "no declared weights, no ratio");
     assert!(run.verdict().comparisons.iter().all(|c| c.arm == "candidate"));
     assert!(write_report(&folder).unwrap().is_file());
 }
@@ -264,6 +308,7 @@ fn a_binary_given_by_path_is_an_arm_like_any_other() {
     assert_eq!(build.revision, None);
     let mut request = request(&file, out.path());
     request.builds.insert("candidate".into(), build);
+    let _beside = beside();
     let (_, run) = decided(run_scenario(&request, None, &mut StopAfter(usize::MAX)));
     assert!(run.run.refusals.is_empty(), "{:?}", run.run.refusals);
     // A build that does not exist is named.
@@ -293,7 +338,6 @@ impl CampaignWatch for StopAfter {
 
 #[test]
 fn a_campaign_is_stopped_and_goes_on() {
-    let out = tempfile::tempdir().unwrap();
     let same = "candidate: { policy: f32, threads: 1 }";
     let file = scenario(&[("candidate: { policy: reference, threads: 1 }", same)]);
     // Smaller than a file may ask for: too short for rates, long enough to be stopped in.
@@ -308,29 +352,38 @@ fn a_campaign_is_stopped_and_goes_on() {
         at_most: 0.01,
         missed_at_most: 0.05,
     };
-    let mut campaign = Campaign { request: request(&file, out.path()), spec: &spec, resume: None };
-    let folder = match run_campaign(&campaign, &mut StopAfter(5)).unwrap() {
-        CampaignEnd::Stopped { folder } => folder,
-        CampaignEnd::Complete { .. } => panic!("complete although it was stopped"),
-    };
-    let begun = load_scenario_run(&folder.join("series-001.partial")).unwrap().content.lines;
-    campaign.resume = Some(folder.clone());
-    let (done, run) = match run_campaign(&campaign, &mut StopAfter(usize::MAX)) {
-        Ok(CampaignEnd::Complete { folder, run }) => (folder, run),
-        Ok(CampaignEnd::Stopped { .. }) => panic!("stopped although nobody asked"),
-        // A machine too busy for twelve quads is told so.
-        Err(RunError::ShortSeries { lost: 1.., wanted: 12 }) => return,
-        Err(error) => panic!("{error}"),
-    };
-    assert!(!folder.exists() && done.join("record.json").is_file());
-    let series: Vec<&Line> =
-        run.lines.iter().filter(|l| l.of.starts_with("series")).map(|l| &l.line).collect();
-    assert!(begun.iter().zip(&series).all(|(a, b)| a == *b) && series.len() > begun.len());
-    for part in ["real-001", "slowed-001"] {
-        assert!(run.lines.iter().any(|l| l.of == part), "{part}");
-    }
-    assert!(run.errors().unwrap_err().contains("at least 400 quads"));
-    assert!(write_report(&done).unwrap().is_file());
+    undisturbed(|| {
+        let out = tempfile::tempdir().unwrap();
+        let mut campaign =
+            Campaign { request: request(&file, out.path()), spec: &spec, resume: None };
+        let folder = match run_campaign(&campaign, &mut StopAfter(5)).unwrap() {
+            CampaignEnd::Stopped { folder } => folder,
+            CampaignEnd::Complete { .. } => panic!("complete although it was stopped"),
+        };
+        let begun = load_scenario_run(&folder.join("series-001.partial")).unwrap().content.lines;
+        campaign.resume = Some(folder.clone());
+        let (done, run) = match run_campaign(&campaign, &mut StopAfter(usize::MAX)) {
+            Ok(CampaignEnd::Complete { folder, run }) => (folder, run),
+            Ok(CampaignEnd::Stopped { .. }) => panic!("stopped although nobody asked"),
+            // Too many quads were dropped for a series of twelve; those before the stop are kept.
+            Err(error @ RunError::ShortSeries { lost: 1.., wanted: 12 }) => {
+                let series = load_scenario_run(&folder.join("series-001")).unwrap().content.lines;
+                assert!(series.starts_with(&begun));
+                return Err(error.to_string());
+            }
+            Err(error) => panic!("{error}"),
+        };
+        assert!(!folder.exists() && done.join("record.json").is_file());
+        let series: Vec<&Line> =
+            run.lines.iter().filter(|l| l.of.starts_with("series")).map(|l| &l.line).collect();
+        assert!(begun.iter().zip(&series).all(|(a, b)| a == *b) && series.len() > begun.len());
+        for part in ["real-001", "slowed-001"] {
+            assert!(run.lines.iter().any(|l| l.of == part), "{part}");
+        }
+        assert!(run.errors().unwrap_err().contains("at least 400 quads"));
+        assert!(write_report(&done).unwrap().is_file());
+        Ok(())
+    });
 }
 
 /// `assay scenario run` of a file, as a process.

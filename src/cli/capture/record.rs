@@ -1,11 +1,11 @@
 //! `assay capture record`.
 
-use crate::cli::counts::count;
+use crate::cli::counts::{count, token_count};
 use crate::cli::engine_args::EngineArgs;
 use crate::cli::generate::{listen, requested};
 use crate::cli::loading::load_engine;
 use crate::cli::model_args::ModelArgs;
-use crate::cli::table::bytes;
+use crate::cli::table::{self, bytes};
 use crate::cli::{Console, Failure};
 use crate::engine::EngineOptions;
 use crate::engine::manifest::Execution;
@@ -44,7 +44,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE")]
     prompts: PathBuf,
     /// Greedy tokens after each prompt; end tokens do not stop them
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = token_count, allow_hyphen_values = true)]
     greedy: usize,
     /// Logits of every position instead of the last one only
     #[arg(long)]
@@ -162,9 +162,10 @@ pub(super) fn run(args: &Args, console: &Console) -> Result<Exit, Failure> {
         }))?;
     } else {
         console.note(&format!(
-            "wrote {}: {} prompts, {total} tokens, {}, policy {}",
+            "wrote {}: {}, {}, {}, policy {}",
             args.out.display(),
-            recorded.info.prompts.len(),
+            table::count(recorded.info.prompts.len() as u64, "prompt"),
+            table::count(total as u64, "token"),
             bytes(recorded.size_bytes),
             engine.policy()
         ));

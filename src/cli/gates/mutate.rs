@@ -4,8 +4,8 @@ use super::table::{Table, count, cut};
 use super::{Console, Failure};
 use crate::cli::{OrExit, Tone};
 use crate::harness::mutate::{
-    Baseline, Mutation, SURVEY_VERSION, Subject, Survey, SurveyKind, SurveyRecord, baseline, build,
-    store, survey as one_defect,
+    Baseline, MutateError, Mutation, SURVEY_VERSION, Subject, Survey, SurveyKind, SurveyRecord,
+    baseline, build, store, survey as one_defect,
 };
 use crate::harness::records::MachineRecord;
 use crate::harness::report::write_report;
@@ -54,7 +54,10 @@ pub(super) fn run(args: &Args, console: &Console) -> Result<Exit, Failure> {
         args.switches.iter().find(|s| !MUTANTS.iter().any(|m| glob_matches(s, m.name)))
     {
         let near = crate::units::nearest(word, MUTANTS.iter().map(|m| m.name));
-        let hint = near.map(|n| format!("; did you mean `{n}`?")).unwrap_or_default();
+        let hint = match near {
+            Some(near) => format!("; did you mean `{near}`?"),
+            None => "; `assay gates mutate --list` names them all".to_owned(),
+        };
         return Err(Failure::usage(format!("no switch is called `{word}`{hint}")));
     }
     if args.list {
@@ -73,7 +76,10 @@ pub(super) fn run(args: &Args, console: &Console) -> Result<Exit, Failure> {
     let subject = Subject { root, program, all_gates: args.all_gates };
     console.note("checking that the gates pass with every switch off …");
     let started = utc_now();
-    let baseline = baseline(&subject).or_exit(Exit::Fail)?;
+    let baseline = baseline(&subject).map_err(|error| {
+        let wrong_binary = matches!(error, MutateError::NoSwitches(_));
+        Failure::new(if wrong_binary { Exit::Usage } else { Exit::Fail }, error)
+    })?;
     let mut survey = Survey { run: record(started, baseline), mutations: Vec::new() };
     for (i, mutant) in mutants.iter().enumerate() {
         let mutation = one_defect(&subject, mutant).or_exit(Exit::Internal)?;

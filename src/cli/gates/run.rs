@@ -2,12 +2,14 @@
 
 use super::table::count;
 use super::{Console, Failure, Selection, finished};
-use crate::cli::{OrExit, shell_word};
+use crate::cli::OrExit;
+use crate::cli::counts::number;
+use crate::generation::Seed;
 use crate::harness::Partition;
 use crate::harness::records::{RunOptions, RunSummary, load};
 use crate::harness::report::write_report;
 use crate::harness::run::{Launch, Launched, RunError, RunOutcome, recorded_options};
-use crate::units::Exit;
+use crate::units::{Exit, shell_word};
 use libtest_mimic::{Arguments, ColorSetting, FormatSetting};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -45,7 +47,7 @@ pub(super) struct Args {
     fail_fast: bool,
     /// Run trials in an order that this seed decides
     #[arg(long, value_name = "SEED", allow_negative_numbers = true)]
-    shuffle: Option<u64>,
+    shuffle: Option<Seed>,
     /// Continue a run: what it finished is kept, errors are tried again
     #[arg(long, value_name = "RUN")]
     resume: Option<String>,
@@ -53,7 +55,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "DEVICE", value_parser = ["cpu", "cuda"])]
     require: Vec<String>,
     /// Fail if more trials than this are skipped
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = number, allow_negative_numbers = true)]
     max_skips: Option<u64>,
     /// Folder for records [default: results in the project folder]
     #[arg(long, value_name = "DIR")]
@@ -129,7 +131,7 @@ fn launch(args: &Args, interrupted: Arc<AtomicBool>) -> Result<Launch, Failure> 
         // Most models of gates are small: one thread each keeps the processors busiest.
         jobs: args.jobs.map_or(processors, usize::from),
         fail_fast: args.fail_fast,
-        shuffle: args.shuffle,
+        shuffle: args.shuffle.map(|seed| seed.0),
         resume: args.resume.clone(),
         interrupted,
         ..base

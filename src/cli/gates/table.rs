@@ -1,6 +1,6 @@
 //! Columns that fit a terminal.
 
-pub(super) use crate::cli::table::wrap;
+pub(super) use crate::cli::table::{count, wrap};
 
 /// Rows of cells, aligned; the last column takes what is left and is cut to `width` columns.
 #[derive(Debug, Default)]
@@ -67,9 +67,4 @@ pub(super) fn cut(text: &str, width: usize) -> String {
         return text.to_owned();
     }
     text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
-}
-
-/// `1 gate`, `2 gates`.
-pub(super) fn count(number: u64, noun: &str) -> String {
-    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }

@@ -1,5 +1,6 @@
 //! The flags of `assay generate`.
 
+use crate::cli::counts::token_count;
 use crate::cli::engine_args::EngineArgs;
 use crate::cli::model_args::ModelArgs;
 use crate::generation::{ControlTokens, Seed, Share, Temperature, TopK, Truncation};
@@ -9,7 +10,8 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Text goes to stdout as it is generated, everything else to stderr. The seed is printed before the \
-text; the same model, policy, prompt, temperature and seed give the same text again.
+text; the same model, device kind, policy, prompt, temperature, truncation and seed give the same \
+text again.
 
 Examples:
   assay generate --model DIR -p 'Once upon a time'
@@ -79,7 +81,7 @@ pub(super) struct PromptSource {
 pub(super) struct SamplingArgs {
     /// Largest number of generated tokens, the first one included [default: 256, or what the
     /// context has room for]
-    #[arg(long, value_name = "N", value_parser = budget, allow_hyphen_values = true)]
+    #[arg(long, value_name = "N", value_parser = token_count, allow_hyphen_values = true)]
     pub(super) max_tokens: Option<usize>,
     /// 0 is greedy; above 0, tokens are drawn from softmax(logits / T)
     #[arg(long, value_name = "T", default_value_t, allow_hyphen_values = true)]
@@ -114,10 +116,6 @@ pub(super) struct OutputArgs {
     /// Write the execution manifest as JSON, the truncation of the sampler included
     #[arg(long, value_name = "FILE")]
     pub(super) manifest: Option<PathBuf>,
-}
-
-fn budget(text: &str) -> Result<usize, String> {
-    text.parse().map_err(|_| "expected a whole number of tokens, such as 256".to_owned())
 }
 
 /// A stop string with its escapes read.

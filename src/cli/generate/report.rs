@@ -1,6 +1,7 @@
 //! What is said about a generation: before it, after it, as JSON.
 
 use crate::backend::cpu::{SAMPLER, SAMPLER_VERSION};
+use crate::cli::table::count;
 use crate::generation::{Generated, LogProbs, Sampling, Stop, TextTokenizer, Transform};
 use serde::Serialize;
 use std::time::Duration;
@@ -74,9 +75,8 @@ impl Statistics {
     pub(super) fn line(&self, stop: &str) -> String {
         let rate = |r: Option<f64>| r.map(|r| format!(" ({r:.1} tok/s)")).unwrap_or_default();
         format!(
-            "{} prompt {} in {:.2} s{}, {} generated in {:.2} s{}; {stop}",
-            self.prompt_tokens,
-            if self.prompt_tokens == 1 { "token" } else { "tokens" },
+            "{} in {:.2} s{}, {} generated in {:.2} s{}; {stop}",
+            count(self.prompt_tokens as u64, "prompt token"),
             self.prompt_ms / 1e3,
             rate(self.prefill_tokens_per_second),
             self.generated_tokens,
@@ -104,7 +104,7 @@ pub(super) fn stop_text(
     }
 }
 
-/// Several generations together.
+/// Several generations together; every one is counted by what ended it.
 pub(super) fn together_line(all: &[Generated], prompt_tokens: usize, time: Duration) -> String {
     let generated: usize = all.iter().map(|g| g.tokens.len()).sum();
     let ended = |wanted: fn(&Stop) -> bool| all.iter().filter(|g| wanted(&g.stop)).count();
@@ -112,10 +112,15 @@ pub(super) fn together_line(all: &[Generated], prompt_tokens: usize, time: Durat
         true => String::new(),
         false => format!(" ({:.1} tok/s together)", generated as f64 / time.as_secs_f64()),
     };
+    let interrupted = match ended(|s| matches!(s, Stop::Cancelled)) {
+        0 => String::new(),
+        cut => format!(", {cut} interrupted"),
+    };
     format!(
-        "{} prompts of {prompt_tokens} tokens, {generated} generated in {:.2} s{rate}; {} ended by an \
-         end token, {} by a stop string, {} at the budget",
-        all.len(),
+        "{} of {}, {generated} generated in {:.2} s{rate}; {} ended by an end token, {} by a stop \
+         string, {} at the budget{interrupted}",
+        count(all.len() as u64, "prompt"),
+        count(prompt_tokens as u64, "token"),
         time.as_secs_f64(),
         ended(|s| matches!(s, Stop::EndToken(_))),
         ended(|s| matches!(s, Stop::StopString(_))),
@@ -219,6 +224,22 @@ mod tests {
         assert!(line.contains(transforms), "{line}");
         let greedy = sampling_line(&Sampling { truncation, ..greedy }, false);
         assert!(greedy.contains("greedy; top_k 20 (version 1), min_p"), "{greedy}");
+    }
+
+    #[test]
+    fn every_generation_is_counted_by_what_ended_it() {
+        let one = |stop| Generated { tokens: vec![], stop, words_drawn: 0 };
+        let whole = [Stop::EndToken(2), Stop::Budget, Stop::StopString(0)].map(one);
+        assert_eq!(
+            together_line(&whole, 30, Duration::ZERO),
+            "3 prompts of 30 tokens, 0 generated in 0.00 s; 1 ended by an end token, 1 by a stop \
+             string, 1 at the budget"
+        );
+        assert_eq!(
+            together_line(&[one(Stop::Cancelled)], 1, Duration::ZERO),
+            "1 prompt of 1 token, 0 generated in 0.00 s; 0 ended by an end token, 0 by a stop \
+             string, 0 at the budget, 1 interrupted"
+        );
     }
 
     #[test]

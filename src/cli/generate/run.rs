@@ -125,7 +125,8 @@ pub(in crate::cli) fn run(args: Args, console: &Console) -> Result<Exit, Failure
         done.push(generated);
     }
     if !single {
-        let prompt_tokens = ready.iter().map(|r| r.ids.len()).sum();
+        // Of the prompts that are counted: one that failed is an error of its own.
+        let prompt_tokens = reports.iter().map(|r| r.prompt_ids.len()).sum();
         console.note(&together_line(&done, prompt_tokens, finished.time));
     }
     if console.json() {

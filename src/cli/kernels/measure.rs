@@ -6,7 +6,7 @@ use crate::backend::{Draw, Policy, Region, RegionCost, RowOutput};
 use crate::cli::{Console, Failure, OrExit};
 use crate::descriptor::{Descriptor, Mixer, RoleName};
 use crate::engine::{Batch, Engine, EngineOptions, RowWant, Sequence, SequenceError, Want};
-use crate::units::{BUILD, Exit, SplitMix64, utc_now};
+use crate::units::{BUILD, Exit, SplitMix64, utc_now, write_whole};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -101,9 +101,9 @@ pub(super) fn run(args: &Args, console: &Console) -> Result<Exit, Failure> {
         "regions": regions,
     });
     if let Some(path) = &args.out {
-        let mut file = serde_json::to_string_pretty(&record).or_exit(Exit::Internal)?;
-        file.push('\n');
-        std::fs::write(path, file).or_exit(Exit::Io)?;
+        let json = serde_json::to_string_pretty(&record).or_exit(Exit::Internal)?;
+        write_whole(path, json + "\n")
+            .or_exit_with(Exit::Io, || format!("cannot write {}", path.display()))?;
     }
     if console.json() {
         console.product_json(&record)?;

@@ -5,7 +5,7 @@ use crate::backend::cuda::probe::{
 };
 use crate::backend::cuda::{Blas, CudaError, Device, nvrtc_version};
 use crate::cli::{Console, Failure, OrExit};
-use crate::units::{BUILD, Exit, utc_now};
+use crate::units::{BUILD, Exit, utc_now, write_whole};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -111,7 +111,8 @@ pub(super) fn run(args: &Args, console: &Console) -> Result<Exit, Failure> {
     }
     if let Some(path) = &args.out {
         let json = serde_json::to_string_pretty(&record).or_exit(Exit::Internal)?;
-        std::fs::write(path, json + "\n").or_exit_with(Exit::Io, || path.display().to_string())?;
+        write_whole(path, json + "\n")
+            .or_exit_with(Exit::Io, || format!("cannot write {}", path.display()))?;
     }
     Ok(Exit::Success)
 }

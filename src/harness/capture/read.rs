@@ -3,7 +3,7 @@
 use super::write::{FORMAT, FORMAT_KEY, INFO_KEY, MANIFEST_KEY};
 use super::{CAPTURE_VERSION, CaptureError, CaptureInfo};
 use crate::engine::manifest::Manifest;
-use crate::weights::Checkpoint;
+use crate::weights::{Checkpoint, CheckpointError};
 use std::path::{Path, PathBuf};
 
 /// A mapped capture.
@@ -25,7 +25,7 @@ impl Capture {
     /// # Errors
     /// The file breaks a rule of the format, or its manifest is not the one it claims to be.
     pub fn open(path: &Path) -> Result<Capture, CaptureError> {
-        let arrays = Checkpoint::open(path)?;
+        let arrays = Checkpoint::open(path).map_err(plain)?;
         let metadata = |key| arrays.metadata().get(key).map(String::as_str);
         let refuse = |key, message| CaptureError::Metadata { path: path.to_owned(), key, message };
         let info = match metadata(INFO_KEY) {
@@ -51,5 +51,15 @@ impl Capture {
             None => None,
         };
         Ok(Capture { path: path.to_owned(), arrays, info, manifest })
+    }
+}
+
+/// A file that cannot be read is said to be in the system's words: a capture is no checkpoint whose
+/// rules were broken.
+fn plain(error: CheckpointError) -> CaptureError {
+    if error.is_io() {
+        CaptureError::Io { path: error.file, source: std::io::Error::other(error.found) }
+    } else {
+        CaptureError::Unreadable(error)
     }
 }

@@ -3,6 +3,7 @@
 use super::first::{floats, row_bytes};
 use super::{Capture, CaptureError, CaptureInfo, FirstDifference};
 use crate::engine::manifest::{self, BlockName, Manifest};
+use crate::units::write_whole;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 
@@ -25,7 +26,7 @@ pub fn write_repro(
         .map_err(|source| CaptureError::Io { path: folder.to_owned(), source })?;
     let write = |name: &str, text: String| {
         let path = folder.join(name);
-        std::fs::write(&path, text).map_err(|source| CaptureError::Io { path, source })
+        write_whole(&path, text).map_err(|source| CaptureError::Io { path, source })
     };
     let pretty = |value: &Value| format!("{value:#}\n");
     write("difference.json", pretty(&serde_json::to_value(found).unwrap_or_default()))?;

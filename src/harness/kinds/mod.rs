@@ -11,6 +11,7 @@ mod equal_logits;
 mod file_layouts;
 mod fusion_equivalence;
 mod generation_lifecycle;
+mod graph_equivalence;
 mod instruction_sets;
 mod loaded;
 mod logits_source;
@@ -36,5 +37,6 @@ mod schedule_invariance;
 mod soak;
 mod state_checkpoint;
 mod tokenizer_stream;
+mod trace;
 
 pub(super) use registry::{REGISTRY, Registration, find};

@@ -3,11 +3,11 @@
 use super::{
     capture_compare, chunk_consistency, collective, core_reference, descriptor_echo,
     descriptor_snapshot, device_facts, equal_logits, file_layouts, fusion_equivalence,
-    generation_lifecycle, instruction_sets, long_sequence, manifest_identity, model_reference,
-    placement_equivalence, placement_plan, quant_artifact, quant_format, quant_kernel, refusal,
-    region_invariance, region_inventory, resource_safety, routing, runner_probe,
-    sampling_distribution, sampling_replay, schedule_invariance, soak, state_checkpoint,
-    tokenizer_stream,
+    generation_lifecycle, graph_equivalence, instruction_sets, long_sequence, manifest_identity,
+    model_reference, placement_equivalence, placement_plan, quant_artifact, quant_format,
+    quant_kernel, refusal, region_invariance, region_inventory, resource_safety, routing,
+    runner_probe, sampling_distribution, sampling_replay, schedule_invariance, soak,
+    state_checkpoint, tokenizer_stream,
 };
 use crate::harness::kind::{DeviceUse, GateKind, KindSpec, PolicyUse};
 use crate::harness::spec::{Diagnostic, Overrides, Reading, parse_kind};
@@ -51,6 +51,7 @@ pub(in crate::harness) static REGISTRY: &[Registration] = &[
     kind::<fusion_equivalence::FusionEquivalence>(),
     kind::<core_reference::GdnExtremes>(),
     kind::<generation_lifecycle::GenerationLifecycle>(),
+    kind::<graph_equivalence::GraphEquivalence>(),
     kind::<instruction_sets::InstructionSets>(),
     kind::<long_sequence::LongSequence>(),
     kind::<manifest_identity::ManifestIdentity>(),

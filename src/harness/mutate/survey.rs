@@ -18,19 +18,38 @@ pub struct Baseline {
     pub duration_ms: u64,
 }
 
-/// Checks that the gates pass while no switch is on, and that the binary has switches.
+/// A gate of one trial that costs nothing: its record says how the binary was built.
+const PROBE: &str = "gate: probe\nclaim: A trial runs.\ntrack: resource\nkind: runner_probe\n\
+                     behaviour: [pass]\n";
+
+/// Checks that the binary has switches.
+fn check_switches(subject: &Subject) -> Result<(), MutateError> {
+    let path = std::env::temp_dir().join(format!("assay-mutate-{}.yaml", std::process::id()));
+    let written = std::fs::write(&path, PROBE);
+    let run = written
+        .map_err(|source| MutateError::Write { path: path.clone(), source })
+        .and_then(|()| gates(subject, None, &[path.display().to_string()]));
+    // What is left of it lies among temporary files.
+    let _ = std::fs::remove_file(&path);
+    if run?.build.features.split(',').any(|feature| feature == "mutants") {
+        Ok(())
+    } else {
+        Err(MutateError::NoSwitches(subject.program.display().to_string()))
+    }
+}
+
+/// Checks that the binary has switches, and that the gates pass while none is on.
 ///
 /// # Errors
-/// They do not pass or cannot be run; the binary was built without switches.
+/// The binary was built without switches, which is found before the gates run; they do not pass or
+/// cannot be run.
 pub fn baseline(subject: &Subject) -> Result<Baseline, MutateError> {
+    check_switches(subject)?;
     let begun = Instant::now();
     let run = gates(subject, None, &["all".to_owned()])?;
     if let Some(first) = run.failures.first() {
         let first = format!("{} ({})", first.trial, first.message);
         return Err(MutateError::Baseline { count: run.failures.len(), first });
-    }
-    if !run.build.features.contains("mutants") {
-        return Err(MutateError::NoSwitches(subject.program.display().to_string()));
     }
     let duration_ms = begun.elapsed().as_millis() as u64;
     Ok(Baseline { build: run.build, gates: run.gates, trials: run.trials, duration_ms })

@@ -2,7 +2,7 @@
 
 use super::format;
 use super::html::{Node, element, text};
-use super::page::{number, page, section, table};
+use super::page::{command, number, page, section, set_words, table};
 use super::plot::{Anchor, GOOD, INK, LINE, SOFT, Scale, draw};
 use crate::harness::scenario::{ErrorRun, Errors, Line, is_dropped};
 use crate::harness::stats::{Outcomes, Proportion, Quad};
@@ -13,14 +13,18 @@ pub fn render_error_rates(record: &ErrorRun) -> String {
     let errors = record.errors();
     let heading = "How often the harness errs on this machine";
     let body: Node = match &errors {
-        Ok(errors) => {
-            [verdict(record, errors), rates(record, errors), figure(record), environment(record)]
-                .into_iter()
-                .collect()
-        }
+        Ok(errors) => [
+            verdict(record, errors),
+            rates(record, errors),
+            figure(record),
+            environment(record),
+            reproduce(record),
+        ]
+        .into_iter()
+        .collect(),
         Err(message) => {
             let problem = element("p").with(format!("No rates: {message}."));
-            [Node::from(problem), environment(record)].into_iter().collect()
+            [Node::from(problem), environment(record), reproduce(record)].into_iter().collect()
         }
     };
     let kicker = text(&format!(
@@ -150,9 +154,14 @@ fn environment(record: &ErrorRun) -> Node {
     let workload = run.plans.series.points.first().map_or_else(String::new, ToString::to_string);
     let subject = [("Model", run.scenario.model.clone()), ("Workload", workload)];
     let made_by = (&run.machine, &run.build);
-    let reproduce = "cargo run --release -- scenario error-rates".to_owned();
-    let rest = [("Reproduce".to_owned(), reproduce)];
-    super::environment(&subject, made_by, (&run.started, Some(&run.finished)), rest).into()
+    super::environment(&subject, made_by, (&run.started, Some(&run.finished)), []).into()
+}
+
+fn reproduce(record: &ErrorRun) -> Node {
+    let run = &record.run;
+    let verbs = "cargo run --release -- scenario error-rates".split(' ').map(str::to_owned);
+    let words = verbs.chain([run.plans.real.scenario.clone()]).chain(set_words(&run.scenario.set));
+    section("reproduce", "How to reproduce it").with(command(words)).into()
 }
 
 #[cfg(test)]

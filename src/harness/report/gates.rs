@@ -2,7 +2,7 @@
 
 use super::format;
 use super::html::{Element, Node, element, prose, text};
-use super::page::{facts, number, page, scroll, section, table, tag};
+use super::page::{command, facts, number, page, scroll, section, set_words, table, tag};
 use crate::harness::kind::Verdict;
 use crate::harness::records::{
     Counts, GateRun, GateSummary, HeatMap, RunSummary, TrialRecord, summarise,
@@ -131,7 +131,7 @@ fn failure(trial: &TrialRecord) -> Element {
     if !rows.is_empty() {
         block = block.with(facts("Evidence", rows));
     }
-    block.with(element("pre").class("wrap").with(format!("assay gates run '{}'", trial.name)))
+    block.with(command(["assay", "gates", "run", &trial.name]))
 }
 
 fn evidence(value: &Value) -> Node {
@@ -353,14 +353,17 @@ fn merged(summary: &RunSummary) -> Node {
 
 fn reproduce(summary: &RunSummary) -> Node {
     let options = &summary.run.options;
-    let selection =
-        if options.selection.is_empty() { "all".to_owned() } else { options.selection.join(" ") };
-    let long = if options.long { " --long" } else { "" };
-    let set: String = options.set.iter().map(|(k, v)| format!(" --set {k}={v}")).collect();
-    let command = format!("cargo run --release -- gates run {selection}{long}{set}");
-    section("reproduce", "How to reproduce it")
-        .with(element("pre").class("wrap").with(element("code").with(command)))
-        .into()
+    let mut words: Vec<String> =
+        "cargo run --release -- gates run".split(' ').map(Into::into).collect();
+    if options.selection.is_empty() {
+        words.push("all".into());
+    }
+    words.extend(options.selection.iter().cloned());
+    if options.long {
+        words.push("--long".into());
+    }
+    words.extend(set_words(&options.set));
+    section("reproduce", "How to reproduce it").with(command(words)).into()
 }
 
 fn capital(words: &str) -> String {

@@ -149,7 +149,9 @@ pub(super) fn render_index(entries: &[Entry]) -> String {
             ("", "date"),
         ];
         body.push(
-            section("runs", "Gate runs").with(table("Committed gate runs", &head, runs)).into(),
+            section("runs", "Runs")
+                .with(table("Committed runs of gates, of mutants and for error rates", &head, runs))
+                .into(),
         );
     }
     let foot = element("p")

@@ -1,6 +1,8 @@
 //! The frame of every page: no script, no request, one inline style sheet.
 
 use super::html::{Element, Node, element, prose, text};
+use crate::units::shell_word;
+use std::collections::BTreeMap;
 
 const STYLE: &str = include_str!("style.css");
 
@@ -47,6 +49,17 @@ pub(super) fn section(id: &str, heading: &str) -> Element {
     element("section")
         .attribute("aria-labelledby", id)
         .with(element("h2").attribute("id", id).with(heading))
+}
+
+/// A command line as one types it into a shell.
+pub(super) fn command<W: AsRef<str>>(words: impl IntoIterator<Item = W>) -> Node {
+    let line: Vec<String> = words.into_iter().map(|word| shell_word(word.as_ref())).collect();
+    element("pre").class("wrap").with(element("code").with(line.join(" "))).into()
+}
+
+/// What `--set` gave, as words of a command line.
+pub(super) fn set_words(set: &BTreeMap<String, String>) -> impl Iterator<Item = String> {
+    set.iter().flat_map(|(key, value)| ["--set".to_owned(), format!("{key}={value}")])
 }
 
 /// A table that scrolls sideways on narrow screens.

@@ -3,7 +3,7 @@
 //! The series may be divided, its parts spread between the runs. The folder `<run-id>.partial` holds one run folder per part. A campaign that is stopped or killed
 //! goes on where it was: finished parts are kept, the part under way is resumed launch by launch.
 
-use super::errors::plans;
+use super::errors::{device_name, plans};
 use super::start::record;
 use super::{
     CAMPAIGN_VERSION, CampaignKind, CampaignRecord, ErrorRateSpec, ErrorRun, NamedLine, Part, Plan,
@@ -195,6 +195,7 @@ fn assemble(
         finished: utc_now(),
         build: base.build,
         machine: base.machine,
+        device_name: device_name(base.scenario.device),
         scenario: base.scenario,
         gates: base.gates,
         spec: campaign.spec.clone(),

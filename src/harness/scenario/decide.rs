@@ -1,5 +1,6 @@
 //! The decision: a pure function of the plan and of the recorded lines.
 
+use super::device::slowdown;
 use super::{Decision, Line, Metric, Plan, Point, QuadLine, Rule, Slot};
 use crate::harness::stats::{
     Estimate, Launched, MAX_DROPPED_SHARE, MAX_READING_SPREAD, Quad, Side, estimate, judge,
@@ -257,6 +258,7 @@ impl<'a> Facts<'a> {
         if throttled > 0 {
             reasons.push(format!("throttled clocks: {throttled} throttling events during the run"));
         }
+        reasons.extend(slowdown(self.lines));
         let limit = plan.dropped_limit();
         let dropped = self.dropped();
         if dropped > limit {

@@ -8,12 +8,14 @@
 
 use super::decide::kept_series;
 use super::{
-    Decision, ErrorRateSpec, GateEvidence, Line, Plan, ScenarioFacts, ScenarioRecord, decide,
+    Decision, ErrorRateSpec, GateEvidence, Line, Plan, ScenarioFacts, ScenarioRecord, Turn, decide,
 };
 use crate::backend::DeviceKind;
+use crate::harness::devices;
 use crate::harness::records::{BuildRecord, MachineRecord};
 use crate::harness::stats::{
-    ErrorRates, Launched, Outcomes, Proportion, clopper_pearson, error_rates, hodges_lehmann,
+    ErrorRates, Launched, LookPlan, Outcomes, Proportion, clopper_pearson, error_rates,
+    hodges_lehmann,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -47,6 +49,9 @@ pub struct CampaignRecord {
     pub finished: String,
     pub build: BuildRecord,
     pub machine: MachineRecord,
+    /// The GPU that measured; absent on the CPU and in older records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_name: Option<String>,
     pub scenario: ScenarioFacts,
     pub gates: Vec<GateEvidence>,
     pub spec: ErrorRateSpec,
@@ -127,6 +132,20 @@ pub struct ErrorSummary {
     pub missed: Rate,
     /// Whether the real runs agree with the resampled ones and every rate is within its limit.
     pub holds: bool,
+    /// How the campaign measured; absent in older records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub procedure: Option<Procedure>,
+}
+
+/// What the rates of a campaign are rates of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Procedure {
+    pub model: String,
+    /// The workload, in words.
+    pub workload: String,
+    pub turn: Turn,
+    pub looks: LookPlan,
 }
 
 /// A rate from pseudo-runs with its exact 99% interval, and the count of real runs beside it.
@@ -224,8 +243,25 @@ impl ErrorRun {
             slowdown_ratio: r.slowdown,
             missed: rate(missed(&r.slowed), missed(slowed)),
             holds: errors.problems.is_empty(),
+            procedure: Some(self.procedure()),
         })
     }
+
+    fn procedure(&self) -> Procedure {
+        let Plan { points, turn, looks, .. } = &self.run.plans.real;
+        Procedure {
+            model: self.run.scenario.model.clone(),
+            workload: points.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+            turn: *turn,
+            looks: looks.clone(),
+        }
+    }
+}
+
+/// The name of the GPU that a campaign measures; `None` on the CPU.
+pub(super) fn device_name(device: DeviceKind) -> Option<String> {
+    let found = || devices().into_iter().find(|d| d.device == device && d.count > 0);
+    (device != DeviceKind::Cpu).then(found).flatten().map(|d| d.detail)
 }
 
 /// What of the rates does not hold.
@@ -269,8 +305,9 @@ fn problems(
     problems
 }
 
-/// The latest campaign that was made on a machine like this one, among the reports and results of
-/// a project; `None` where there is none.
+/// The latest campaign that was made on a machine like this one (the same processor, as many of
+/// them, and the same GPU where that is recorded), among the reports and results of a project; `None`
+/// where there is none.
 pub fn established(folders: &[PathBuf], device: DeviceKind) -> Option<ErrorSummary> {
     let machine = MachineRecord::current();
     let mut found: Vec<(String, PathBuf)> = folders
@@ -300,7 +337,11 @@ fn head(path: &Path, device: DeviceKind, machine: &MachineRecord) -> Option<Stri
         run: CampaignRecord,
     }
     let head: Head = serde_json::from_str(&std::fs::read_to_string(path).ok()?).ok()?;
-    let fits = head.run.scenario.device == device && head.run.machine.is_like(machine);
+    let same_gpu = head.run.device_name.is_none() || head.run.device_name == device_name(device);
+    let fits = head.run.scenario.device == device
+        && head.run.machine.is_like(machine)
+        && head.run.machine.usable_processors == machine.usable_processors
+        && same_gpu;
     fits.then_some(head.run.started)
 }
 

@@ -44,6 +44,7 @@ pub(in crate::harness) fn campaign(real_ratio: f64, slowed_ratio: f64) -> ErrorR
         finished: "2031-05-09T14:33:59Z".into(),
         build: BuildRecord::current(),
         machine: MachineRecord::current(),
+        device_name: None,
         scenario: ScenarioFacts {
             question: "Are they the same?".into(),
             track: Track::Performance,

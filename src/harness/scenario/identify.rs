@@ -18,6 +18,7 @@ impl Runner<'_> {
                     policy: load.policy.resolve(device).unwrap_or(load.policy),
                     threads: load.threads,
                     revision: self.request.builds.get(name).and_then(|b| b.revision.clone()),
+                    apart: load.apart.clone(),
                     slowdown_ratio: load.slowdown_ratio,
                     manifest: l.manifest.clone(),
                     bytes_per_token: l.bytes_per_token.clone(),

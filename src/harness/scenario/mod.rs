@@ -7,6 +7,7 @@ mod arm_weights;
 mod bandwidth;
 mod campaign;
 mod decide;
+mod device;
 mod discover;
 mod error_rate_spec;
 mod errors;
@@ -49,11 +50,12 @@ pub use arm_weights::ArmWeights;
 pub use bandwidth::{Probe, ReadProbe};
 pub use campaign::{Campaign, CampaignEnd, CampaignWatch, run_campaign};
 pub use decide::{Comparison, Verdict, decide, is_dropped, peer_comparisons};
+pub use device::{DeviceReading, Extremes, Sensed};
 pub use discover::{SCENARIOS, scenarios};
 pub use error_rate_spec::ErrorRateSpec;
 pub use errors::{
     CAMPAIGN_VERSION, CampaignKind, CampaignRecord, ErrorRun, ErrorSummary, Errors, NamedLine,
-    Plans, Rate, established,
+    Plans, Procedure, Rate, established,
 };
 pub use evidence::{GateState, gate_state};
 pub use foreign::{

@@ -5,6 +5,7 @@ use super::{
     BesideRecord, Comparison, Decision, ErrorSummary, Line, PeerRecord, Plan, QualityRecord,
     Verdict, decide, peer_comparisons,
 };
+use crate::backend::cuda::Join;
 use crate::backend::{DeviceKind, Policy};
 use crate::harness::records::{BuildRecord, MachineRecord};
 use crate::harness::spec::Track;
@@ -113,6 +114,9 @@ pub struct ArmRecord {
     /// The revision it was built from, where it is another build.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
+    /// Rewrites of the device's own that it left undone; they change no bit, and no manifest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub apart: Vec<Join>,
     /// Share of its speed that was taken away on purpose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slowdown_ratio: Option<f64>,

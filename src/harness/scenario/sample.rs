@@ -1,6 +1,6 @@
 //! The lines of `samples.jsonl`: what was measured, in the order it was measured.
 
-use super::Metric;
+use super::{DeviceReading, Metric};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -98,6 +98,9 @@ pub struct LaunchEnd {
     pub host_bytes: BTreeMap<String, u64>,
     /// Throttling events of the processors during the launch; `None` where they are not counted.
     pub throttle_events: Option<u64>,
+    /// What the GPU said of itself; absent on the CPU and in older records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeviceReading>,
 }
 
 /// The two arms of a quad.
@@ -125,7 +128,9 @@ mod tests {
         assert_eq!(start.per_launch(Metric::ReadyMs, "peer"), None);
         assert_eq!(start.per_launch(Metric::HostBytes, "a"), None);
         let host_bytes = [("a".to_owned(), 5)].into();
-        let end = Line::LaunchEnd(LaunchEnd { launch: 3, host_bytes, throttle_events: None });
+        let throttle_events = None;
+        let end = LaunchEnd { launch: 3, host_bytes, throttle_events, device: None };
+        let end = Line::LaunchEnd(end);
         assert_eq!(end.per_launch(Metric::HostBytes, "a"), Some((3, 5.0)));
         assert_eq!(end.per_launch(Metric::ReadyMs, "a"), None);
     }

@@ -63,7 +63,7 @@ pub(in crate::harness) fn seeded_lines(
         }));
         if i % 5 == 4 {
             let host_bytes = [("baseline".into(), 1000), ("candidate".into(), 1000)].into();
-            let end = LaunchEnd { launch, host_bytes, throttle_events: None };
+            let end = LaunchEnd { launch, host_bytes, throttle_events: None, device: None };
             lines.push(Line::LaunchEnd(end));
         }
     }

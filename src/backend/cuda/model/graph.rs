@@ -44,6 +44,8 @@ unsafe impl Send for Captured {}
 #[derive(Default)]
 pub(super) struct Graphs {
     entries: HashMap<Bucket, Entry>,
+    /// Launches of graphs so far.
+    replayed: u64,
 }
 
 impl std::fmt::Debug for Graphs {
@@ -63,6 +65,11 @@ pub(super) enum How {
 }
 
 impl Graphs {
+    /// Launches of graphs so far.
+    pub(super) fn replayed(&self) -> u64 {
+        self.replayed
+    }
+
     /// Forgets all: addresses have moved.
     pub(super) fn clear(&mut self) {
         self.entries.clear();
@@ -105,9 +112,13 @@ impl Graphs {
     }
 
     /// Puts a captured step into the stream.
-    pub(super) fn replay(&self, bucket: Bucket) -> Result<(), CudaError> {
+    pub(super) fn replay(&mut self, bucket: Bucket) -> Result<(), CudaError> {
         match self.entries.get(&bucket) {
-            Some(Entry::Captured(graph)) => graph.0.launch().doing("launching a captured step"),
+            Some(Entry::Captured(graph)) => {
+                graph.0.launch().doing("launching a captured step")?;
+                self.replayed += 1;
+                Ok(())
+            }
             _ => Err(CudaError::Driver {
                 doing: "launching a captured step".into(),
                 code: "it was not captured".into(),

@@ -24,7 +24,7 @@ use crate::descriptor::RopeScaling;
 use crate::tensor::{Shared, Storage, Weight};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// How a CUDA model executes.
 #[derive(Clone, Copy, Debug)]
@@ -269,6 +269,10 @@ impl DeviceModel for CudaModel {
             products: Blas::version().ok(),
             kernels: images.iter().map(digest).collect(),
         })
+    }
+
+    fn replayed_steps(&self) -> u64 {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).graphs.replayed()
     }
 
     fn new_state(&self) -> Box<dyn State> {

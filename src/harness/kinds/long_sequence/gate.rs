@@ -3,6 +3,7 @@
 use super::bitwise::{Trace, compare, execute};
 use super::quality::{Measured, Quality};
 use crate::backend::cpu::Softmax64;
+use crate::backend::{DeviceKind, Policy};
 use crate::generation::{ControlTokens, TextTokenizer};
 use crate::harness::kind::{
     Case, Cell, DeviceUse, Fault, GateKind, KindSpec, Outcome, PlanScope, PolicyUse, RunContext,
@@ -55,8 +56,12 @@ impl GateKind for LongSequence {
             return Err(Fault::at("quality", "quality is asked of a text; give `text`"));
         }
         if let Some(q) = &self.quality {
-            let numbers =
-                [q.temperature, q.distinct_4gram_share_at_least, q.tail_excess_at_most_nats];
+            let numbers = [
+                q.temperature,
+                q.distinct_4gram_share_at_least,
+                q.tail_excess_at_most_nats,
+                q.continuation_excess_at_most_nats,
+            ];
             if numbers.iter().any(|n| !n.is_finite() || *n <= 0.0) {
                 return Err(Fault::at("quality", "thresholds are positive and finite"));
             }
@@ -66,6 +71,11 @@ impl GateKind for LongSequence {
             cases.push(Case::named("text"));
         }
         Ok(cases)
+    }
+
+    /// A policy whose bits depend on how rows are cut into steps makes no such claim.
+    fn not_applicable(&self, device: DeviceKind, policy: Policy) -> Option<String> {
+        policy.no_invariance(device)
     }
 
     fn run(&self, cell: &Cell, context: &RunContext) -> Outcome {
@@ -145,16 +155,19 @@ impl LongSequence {
             nll_nats.push(-softmax.log_prob(*next).map_err(|e| e.to_string())?);
         }
         let mut words = SplitMix64::new(self.seed);
-        let mut continuation = Vec::new();
+        let (mut continuation, mut continuation_nats) = (Vec::new(), Vec::new());
         for _ in 0..self.continuation_tokens {
             let row = logits.last().ok_or("no logits came back")?;
             let softmax = Softmax64::new(row, quality.temperature).map_err(|e| e.to_string())?;
             let id = softmax.select(words.next_unit());
             continuation.push(id);
+            let plain = Softmax64::new(row, 1.0).map_err(|e| e.to_string())?;
+            continuation_nats.push(-plain.log_prob(id).map_err(|e| e.to_string())?);
             logits = loaded.logits(&mut sequence, &[id])?;
         }
         let text = tokenizer(folder)?.decode(&continuation, true).map_err(|e| e.to_string())?;
-        Ok(Measured { nll_nats, continuation }.judge(quality).with("continuation", text))
+        let measured = Measured { nll_nats, continuation, continuation_nats };
+        Ok(measured.judge(quality).with("continuation", text))
     }
 }
 

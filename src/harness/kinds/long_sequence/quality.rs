@@ -21,6 +21,8 @@ pub(super) struct Quality {
     /// Most that the mean negative log-likelihood of the text's last 128 tokens may exceed that of
     /// 128 tokens near its start.
     pub(super) tail_excess_at_most_nats: f64,
+    /// The same of the continuation: its second half against its first, at temperature 1.
+    pub(super) continuation_excess_at_most_nats: f64,
 }
 
 /// What was measured.
@@ -29,6 +31,8 @@ pub(super) struct Measured {
     /// Negative log-likelihood of every token of the text but the first, in nats.
     pub(super) nll_nats: Vec<f64>,
     pub(super) continuation: Vec<u32>,
+    /// Negative log-likelihood of every token of the continuation when it was chosen, in nats.
+    pub(super) continuation_nats: Vec<f64>,
 }
 
 impl Measured {
@@ -44,6 +48,12 @@ impl Measured {
     /// Mean of the last window.
     pub(super) fn tail_nats(&self) -> f64 {
         Measured::mean(&self.nll_nats[self.nll_nats.len() - WINDOW_TOKENS..])
+    }
+
+    /// Means of the continuation's halves.
+    fn halves_nats(&self) -> (f64, f64) {
+        let (first, second) = self.continuation_nats.split_at(self.continuation_nats.len() / 2);
+        (Measured::mean(first), Measured::mean(second))
     }
 
     /// Runs of four tokens that are distinct, as a share of all.
@@ -64,6 +74,8 @@ impl Measured {
         let distinct = self.distinct_share();
         // Written so that NaN does not pass.
         let steady = tail - head <= quality.tail_excess_at_most_nats;
+        let (first, second) = self.halves_nats();
+        let sane = second - first <= quality.continuation_excess_at_most_nats;
         let varied = distinct >= quality.distinct_4gram_share_at_least;
         let mut found = Vec::new();
         if !steady {
@@ -71,6 +83,13 @@ impl Measured {
                 "the text's tail costs {tail:.3} nats a token against {head:.3} near its start; \
                  allowed is an excess of {}",
                 quality.tail_excess_at_most_nats
+            ));
+        }
+        if !sane {
+            found.push(format!(
+                "the continuation's second half costs {second:.3} nats a token against {first:.3} of \
+                 its first; allowed is an excess of {}",
+                quality.continuation_excess_at_most_nats
             ));
         }
         if !varied {
@@ -93,6 +112,8 @@ impl Measured {
         outcome
             .number("head_nats", head)
             .number("tail_nats", tail)
+            .number("continuation_first_nats", first)
+            .number("continuation_second_nats", second)
             .number("distinct_4gram_share", distinct)
     }
 }

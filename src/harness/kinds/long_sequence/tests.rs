@@ -9,7 +9,7 @@ const FILE: &str = include_str!("../../../../gates/long-sequence-qwen3-5.yaml");
 
 #[test]
 fn the_shipped_gate_holds() {
-    let text = FILE.replace("policy: [reference, f32]", "policy: [reference]");
+    let text = FILE.replace("policy: [reference, f32, fast]", "policy: [reference]");
     assert_ne!(text, FILE);
     assert_eq!(problems(&text), [""; 0]);
 }
@@ -61,8 +61,13 @@ fn a_repeated_phrase_and_a_bad_tail_fail() {
         temperature: 0.8,
         distinct_4gram_share_at_least: 0.8,
         tail_excess_at_most_nats: 0.5,
+        continuation_excess_at_most_nats: 1.0,
     };
-    let good = Measured { nll_nats: vec![3.0; 432], continuation: (0..128).collect() };
+    let good = Measured {
+        nll_nats: vec![3.0; 432],
+        continuation: (0..128).collect(),
+        continuation_nats: vec![2.0; 128],
+    };
     assert_eq!(good.judge(&quality).verdict, Verdict::Pass);
     let looping = Measured { continuation: (0..128).map(|i| i % 10).collect(), ..good.clone() };
     let outcome = looping.judge(&quality);
@@ -71,6 +76,13 @@ fn a_repeated_phrase_and_a_bad_tail_fail() {
     let mut worse = good.clone();
     worse.nll_nats[400..].fill(9.0);
     assert!(worse.judge(&quality).message.contains("the text's tail costs 4.500 nats"));
+    let mut garbled = good.clone();
+    garbled.continuation_nats[64..].fill(3.5);
+    let message = garbled.judge(&quality).message;
+    assert!(message.contains("second half costs 3.500 nats a token against 2.000"), "{message}");
+    let mut nan = good.clone();
+    nan.continuation_nats[127] = f64::NAN;
+    assert_eq!(nan.judge(&quality).verdict, Verdict::Fail, "NaN never passes");
     let mut nan = good.clone();
     nan.nll_nats[431] = f64::NAN;
     assert_eq!(nan.judge(&quality).verdict, Verdict::Fail, "NaN never passes");

@@ -3,6 +3,7 @@
 use super::judge::{LEAST_ANSWERS, Limits, Seen};
 use super::memory::resident_bytes;
 use super::requests::{CONTEXT_TOKENS, Traffic, answer};
+use crate::backend::{DeviceKind, Policy};
 use crate::engine::{Engine, EngineOptions};
 use crate::harness::kind::{
     Case, Cell, DeviceUse, Fault, GateKind, KindSpec, Outcome, Part, PlanScope, PolicyUse,
@@ -54,6 +55,11 @@ impl GateKind for Soak {
             return Err(Fault::at("latency_ratio_at_most", "not a finite ratio of at least 1"));
         }
         Ok(vec![Case::default()])
+    }
+
+    /// A policy whose bits depend on how rows are cut into steps makes no such claim.
+    fn not_applicable(&self, device: DeviceKind, policy: Policy) -> Option<String> {
+        policy.no_invariance(device)
     }
 
     fn run(&self, cell: &Cell, context: &RunContext) -> Outcome {

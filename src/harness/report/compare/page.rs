@@ -2,7 +2,7 @@
 
 use super::super::format;
 use super::super::html::{Node, element, text};
-use super::super::page::{facts, page, section};
+use super::super::page::{command, facts, page, section};
 use super::{Found, RunComparison, section as parts};
 
 /// Renders a comparison as a page.
@@ -77,11 +77,9 @@ fn provenance(comparison: &RunComparison) -> Node {
 }
 
 fn reproduce(comparison: &RunComparison) -> Node {
-    let command = format!(
-        "assay report compare results/{} results/{}",
-        comparison.left.run_id, comparison.right.run_id
-    );
+    let folder = |run: &str| format!("results/{run}");
+    let (left, right) = (folder(&comparison.left.run_id), folder(&comparison.right.run_id));
     section("reproduce", "How to reproduce it")
-        .with(element("pre").class("wrap").with(element("code").with(command)))
+        .with(command(["assay", "report", "compare", &left, &right]))
         .into()
 }

@@ -4,7 +4,7 @@ use super::super::format;
 use super::super::html::{Node, element, text};
 use super::super::page::{facts, number, section as page_section, table};
 use super::data::Data;
-use crate::harness::scenario::{Line, Rate};
+use crate::harness::scenario::{Line, Rate, Turn};
 use crate::harness::stats::{LAUNCH_EFFECT_P, MAX_DROPPED_SHARE, POWER};
 use crate::units::total;
 
@@ -64,6 +64,8 @@ fn summary(data: &Data<'_>) -> Node {
         ("Quads dropped".into(), text(&dropped)),
         ("Clocks".into(), text(&clocks)),
     ];
+    let gpu = super::device::rows(&run.plan, &data.record.lines);
+    rows.extend(gpu.into_iter().map(|(name, words)| (name.to_owned(), text(&words))));
     if run.parts > 1 {
         rows.push(("Parts".into(), text(&format!("measured in {} parts (resumed)", run.parts))));
     }
@@ -116,7 +118,8 @@ fn ratios(data: &Data<'_>) -> Node {
 
 /// How often the procedure errs on this machine, as it was known when the run started.
 fn error_rates(data: &Data<'_>) -> Node {
-    let heading = Node::from(element("h3").with("How often this procedure errs here"));
+    let heading =
+        Node::from(element("h3").with("How often the harness errs on a machine like this"));
     let Some(rates) = &data.record.run.scenario.error_rates else {
         let unknown = element("p").with(
             "Not established on this machine when the run started: assay scenario error-rates does it.",
@@ -154,5 +157,18 @@ fn error_rates(data: &Data<'_>) -> Node {
         rates.series_quads,
         if rates.holds { "" } else { "; a rate exceeds its limit or the real runs disagree" }
     );
-    [heading, table(&caption, &head, rows)].into_iter().collect()
+    let mut body = vec![heading, table(&caption, &head, rows)];
+    if let Some(procedure) = &rates.procedure {
+        let turns = if procedure.turn == Turn::Step { "step" } else { "sample" };
+        let looks: Vec<String> = procedure.looks.quads.iter().map(ToString::to_string).collect();
+        let measured = format!(
+            "Measured with {}, {}: arms take turns after every {turns}, looks at {} quads, {} a launch. A run that is measured in another way may err otherwise.",
+            procedure.model,
+            procedure.workload,
+            looks.join(", "),
+            procedure.looks.quads_per_launch
+        );
+        body.push(element("p").class("soft").with(measured).into());
+    }
+    body.into_iter().collect()
 }

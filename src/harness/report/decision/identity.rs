@@ -2,7 +2,7 @@
 
 use super::super::format;
 use super::super::html::{Node, element};
-use super::super::page::{section, table};
+use super::super::page::{command, section, set_words, table};
 use super::data::Data;
 use crate::engine::manifest::compare;
 use crate::harness::scenario::manifest_of;
@@ -51,6 +51,10 @@ pub(super) fn difference(data: &Data<'_>) -> Node {
                 if let Some(revision) = &a.revision {
                     let short = revision.get(..12).unwrap_or(revision);
                     text.push_str(&format!(", built from revision {short}"));
+                }
+                if !a.apart.is_empty() {
+                    let apart: Vec<String> = a.apart.iter().map(ToString::to_string).collect();
+                    text.push_str(&format!(", with {} left undone", apart.join(" and ")));
                 }
                 if let Some(share) = a.slowdown_ratio {
                     let share = format::percent(share);
@@ -121,10 +125,12 @@ pub(super) fn environment(data: &Data<'_>) -> Node {
 
 pub(super) fn reproduce(data: &Data<'_>) -> Node {
     let run = &data.record.run;
-    let set: String = run.scenario.set.iter().map(|(k, v)| format!(" --set {k}={v}")).collect();
-    let command = format!("cargo run --release -- scenario run {}{set}", run.plan.scenario);
+    let mut words: Vec<String> =
+        "cargo run --release -- scenario run".split(' ').map(Into::into).collect();
+    words.push(run.plan.scenario.clone());
+    words.extend(set_words(&run.scenario.set));
     section("reproduce", "How to reproduce it")
-        .with(element("pre").class("wrap").with(element("code").with(command)))
+        .with(command(words))
         .with(
             element("details")
                 .with(element("summary").with("The scenario file ").with(

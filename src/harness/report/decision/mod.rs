@@ -3,6 +3,7 @@
 mod arms;
 mod checks;
 mod data;
+mod device;
 mod figures;
 mod foreign;
 mod identity;

@@ -5,10 +5,11 @@ use crate::backend::DeviceKind;
 use crate::harness::records::{BuildRecord, MachineRecord};
 use crate::harness::scenario::testing::{lines, plan};
 use crate::harness::scenario::{
-    Bound, Decision, ErrorSummary, Line, PeerOutput, PeerRecord, Rate, SCENARIO_RECORD_VERSION,
-    ScenarioFacts, ScenarioKind, ScenarioRecord, ScenarioRun,
+    Bound, Decision, ErrorSummary, Line, PeerOutput, PeerRecord, Procedure, Rate,
+    SCENARIO_RECORD_VERSION, ScenarioFacts, ScenarioKind, ScenarioRecord, ScenarioRun, Turn,
 };
 use crate::harness::spec::Track;
+use crate::harness::stats::LookPlan;
 
 fn record(question: &str, lines: Vec<Line>) -> ScenarioRun {
     let scenario = ScenarioFacts {
@@ -143,9 +144,18 @@ fn error_rates_of_the_machine_are_shown_or_said_to_be_unknown() {
         slowdown_ratio: 0.02,
         missed: rate(0.03),
         holds: true,
+        procedure: Some(Procedure {
+            model: "a model".into(),
+            workload: "decode_tokens=12".into(),
+            turn: Turn::Step,
+            looks: LookPlan { quads: vec![32, 64], quads_per_launch: 2 },
+        }),
     });
     let page = render_decision(&record);
-    for words in ["20310509-error-rates", "3 of 30", "3 of 31", "4.37%", "400 A/A quads"] {
+    let procedure = "turns after every step, looks at 32, 64 quads, 2 a launch";
+    let figures =
+        ["20310509-error-rates", "3 of 30", "3 of 31", "4.37%", "400 A/A quads", procedure];
+    for words in figures {
         assert!(page.contains(words), "{words}");
     }
     assert!(!page.contains("exceeds its limit"));

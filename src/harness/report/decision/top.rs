@@ -1,7 +1,7 @@
 //! The verdict: the word, the ratio, the rule, the interval against its threshold.
 
 use super::super::format;
-use super::super::html::{Node, element, text};
+use super::super::html::{Element, Node, element, text};
 use super::super::page::tag;
 use super::super::plot::{Anchor, BAD, GOOD, INK, LINE, OPEN, SOFT, Scale, draw};
 use super::data::Data;
@@ -24,7 +24,7 @@ pub(super) fn verdict(data: &Data<'_>) -> Node {
     }
     let meaning = element("p").with(match decision {
         Decision::Admit => "The whole interval clears every rule.",
-        Decision::Decline => "The interval lies on the wrong side of a rule.",
+        Decision::Decline => declined(data),
         Decision::Inconclusive => "After the last look the interval still contains a threshold.",
         Decision::Invalid => "The measurement cannot be used; nothing is said about the ratio.",
     });
@@ -38,10 +38,27 @@ pub(super) fn verdict(data: &Data<'_>) -> Node {
         .with(meaning)
         .with(element("p").with(element("b").with("Rule: ")).with(rules.join("; and ")))
         .with(ruler(data))
-        .with(
-            element("details").with(element("summary").with("How the rule came out")).with(reasons),
-        )
+        .with(reasons_folded(decision, reasons))
         .into()
+}
+
+/// The reasons, in sight unless everything holds.
+fn reasons_folded(decision: Decision, reasons: Element) -> Element {
+    let folded = element("details").with(element("summary").with("How the rule came out"));
+    match decision {
+        Decision::Admit => folded,
+        _ => folded.attribute("open", ""),
+    }
+    .with(reasons)
+}
+
+/// Why it is declined: a rule is broken, or a quality budget alone.
+fn declined(data: &Data<'_>) -> &'static str {
+    let broken = |c: &Comparison| c.rules.iter().any(|(_, side)| *side == Side::Below);
+    match data.verdict.comparisons.iter().any(broken) {
+        true => "The interval lies on the wrong side of a rule.",
+        false => "No rule is broken, but a quality budget is exceeded.",
+    }
 }
 
 fn word(decision: Decision) -> &'static str {
