@@ -133,18 +133,23 @@ impl KernelCache {
     /// # Errors
     /// The folder cannot be written to; the image is still good.
     pub fn put(&self, key: &ImageKey, image: &Image) -> io::Result<()> {
-        static SERIAL: AtomicU64 = AtomicU64::new(0);
         let Some(folder) = &self.folder else { return Ok(()) };
         std::fs::create_dir_all(folder)?;
-        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        let temporary = folder.join(format!(".{}-{serial}.partial", std::process::id()));
-        let written = std::fs::write(&temporary, encode(key, image))
-            .and_then(|()| std::fs::rename(&temporary, folder.join(key.file_name())));
-        if written.is_err() {
-            let _ = std::fs::remove_file(&temporary);
-        }
-        written
+        write_whole(&folder.join(key.file_name()), &encode(key, image))
     }
+}
+
+/// Writes a file that a reader sees whole or not at all.
+pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    static SERIAL: AtomicU64 = AtomicU64::new(0);
+    let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+    let temporary = path.with_file_name(format!(".{}-{serial}.partial", std::process::id()));
+    let written =
+        std::fs::write(&temporary, bytes).and_then(|()| std::fs::rename(&temporary, path));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&temporary);
+    }
+    written
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The image of a source for an architecture: from the cache, from this build, or compiled now.
 
-use super::cache::{ImageKey, KernelCache, decode, encode};
+use super::cache::{ImageKey, KernelCache, decode, encode, write_whole};
 use super::compile::{compile, compiler};
 use super::library::nvrtc_version;
 use super::{CudaError, Image, KernelArch, KernelSource};
@@ -151,7 +151,7 @@ pub fn write_pack<'a>(
     images: impl IntoIterator<Item = &'a FoundImage>,
 ) -> std::io::Result<()> {
     let bytes: Vec<u8> = images.into_iter().flat_map(|i| encode(&i.key, &i.image)).collect();
-    std::fs::write(path, bytes)
+    write_whole(path, &bytes)
 }
 
 #[cfg(test)]

@@ -2,10 +2,11 @@
 
 use super::format;
 use super::html::{Node, element, text};
-use super::page::{command, number, page, section, set_words, table};
+use super::page::{again, number, page, section, set_words, table};
 use super::plot::{Anchor, GOOD, INK, LINE, SOFT, Scale, draw};
-use crate::harness::scenario::{ErrorRun, Errors, Line, is_dropped};
-use crate::harness::stats::{Outcomes, Proportion, Quad};
+use crate::harness::scenario::{ErrorRun, Errors, Line, QuadLine, is_dropped};
+use crate::harness::stats::{self, Outcomes, Proportion, Quad};
+use std::collections::BTreeMap;
 
 /// Renders the page of a campaign from its record alone.
 pub fn render_error_rates(record: &ErrorRun) -> String {
@@ -17,6 +18,7 @@ pub fn render_error_rates(record: &ErrorRun) -> String {
             verdict(record, errors),
             rates(record, errors),
             figure(record),
+            scatter(record),
             environment(record),
             reproduce(record),
         ]
@@ -117,21 +119,9 @@ fn rates(record: &ErrorRun, errors: &Errors) -> Node {
 
 /// The ratio of every quad of the series, in run order.
 fn figure(record: &ErrorRun) -> Node {
-    let plans = &record.run.plans;
-    let (Some(rule), Some(point)) = (plans.real.rules.first(), plans.series.points.first()) else {
-        return text("");
-    };
-    let ratios: Vec<f64> = record
-        .lines
-        .iter()
-        .filter(|l| l.of.starts_with("series"))
-        .filter_map(|l| if let Line::Quad(q) = &l.line { Some(q) } else { None })
-        .filter(|q| !is_dropped(q))
-        .filter_map(|q| {
-            let [a1, b1, b2, a2] =
-                q.samples.each_ref().map(|s| rule.ratio.of(s, *point).unwrap_or(f64::NAN));
-            Some(Quad { a1, b1, b2, a2 }.log_ratio()?.exp())
-        })
+    let ratios: Vec<f64> = quads(record)
+        .filter(|(of, q)| of.starts_with("series") && !is_dropped(q))
+        .filter_map(|(_, q)| Some(log_ratio(record, q)?.exp()))
         .collect();
     let (left, right, bottom) = (96, 1020, 420);
     let x = Scale::over([0.0, ratios.len() as f64 - 1.0].into_iter(), left, right);
@@ -149,6 +139,79 @@ fn figure(record: &ErrorRun) -> Node {
     section("series", "The A/A series").with(drawn).into()
 }
 
+/// Every quad of the campaign with the run or part of the series that it belongs to, in run order.
+fn quads(record: &ErrorRun) -> impl Iterator<Item = (&str, &QuadLine)> {
+    record.lines.iter().filter_map(|l| match &l.line {
+        Line::Quad(quad) => Some((l.of.as_str(), quad)),
+        _ => None,
+    })
+}
+
+fn log_ratio(record: &ErrorRun, quad: &QuadLine) -> Option<f64> {
+    let plans = &record.run.plans;
+    let (rule, point) = (plans.real.rules.first()?, plans.series.points.first()?);
+    let [a1, b1, b2, a2] =
+        quad.samples.each_ref().map(|s| rule.ratio.of(s, *point).unwrap_or(f64::NAN));
+    Quad { a1, b1, b2, a2 }.log_ratio()
+}
+
+/// What quads of equal arms differ by: within a launch, between launches, and the first of a launch.
+fn scatter(record: &ErrorRun) -> Node {
+    let mut launches: BTreeMap<(&str, u32), Vec<f64>> = BTreeMap::new();
+    let (mut first, mut later) = (Vec::new(), Vec::new());
+    let mut before = None;
+    for (of, quad) in quads(record).filter(|(of, _)| !of.starts_with("slowed")) {
+        let launch = (of, quad.launch);
+        let is_first = before.replace(launch) != Some(launch);
+        if is_dropped(quad) {
+            continue;
+        }
+        let Some(ratio) = log_ratio(record, quad) else { continue };
+        launches.entry(launch).or_default().push(ratio);
+        if is_first { &mut first } else { &mut later }.push(ratio);
+    }
+    let groups: Vec<&[f64]> = launches.values().map(Vec::as_slice).collect();
+    let Some(parts) = stats::scatter(&groups) else { return text("") };
+    let kept = first.len() + later.len();
+    let row = |what: &str, value: String, of: String| -> Node {
+        let value = number(element("b").with(value)).with(element("span").class("range").with(of));
+        element("tr").with(element("td").with(what)).with(value).into()
+    };
+    let mean = |what: &str, values: &[f64]| -> Option<Node> {
+        let n = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / n;
+        let square: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
+        let error = (square / (n - 1.0) / n).sqrt();
+        let of = format!(
+            "standard error {}, {} quads",
+            format::percent(error),
+            format::count(values.len() as u64)
+        );
+        (values.len() > 1).then(|| row(what, format::change(mean), of))
+    };
+    let all = format!(
+        "{} quads in {} launches",
+        format::count(kept as u64),
+        format::count(groups.len() as u64)
+    );
+    let rows = [
+        Some(row("quads of a launch, σ", format::percent(parts.quad), all.clone())),
+        Some(row("launches, beyond their quads, τ", format::percent(parts.launch), all)),
+        mean("the first quad that a launch records", &first),
+        mean("every other quad", &later),
+    ];
+    section("scatter", "Scatter of equal arms")
+        .with(element("p").with(
+            "Standard deviations of the logarithm of the ratio, and its mean, over the kept quads of the series and of real runs whose arms are the same.",
+        ))
+        .with(table(
+            "How much the ratio of equal arms differs from 1",
+            &[("", "of"), ("number", "ratio")],
+            rows.into_iter().flatten().collect(),
+        ))
+        .into()
+}
+
 fn environment(record: &ErrorRun) -> Node {
     let run = &record.run;
     let workload = run.plans.series.points.first().map_or_else(String::new, ToString::to_string);
@@ -159,9 +222,9 @@ fn environment(record: &ErrorRun) -> Node {
 
 fn reproduce(record: &ErrorRun) -> Node {
     let run = &record.run;
-    let verbs = "cargo run --release -- scenario error-rates".split(' ').map(str::to_owned);
-    let words = verbs.chain([run.plans.real.scenario.clone()]).chain(set_words(&run.scenario.set));
-    section("reproduce", "How to reproduce it").with(command(words)).into()
+    let words = [run.plans.real.scenario.clone()].into_iter().chain(set_words(&run.scenario.set));
+    let command = again(&["scenario", "error-rates"], words);
+    section("reproduce", "How to reproduce it").with(command).into()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::format;
 use super::html::{Element, Node, element, prose, text};
-use super::page::{command, facts, number, page, scroll, section, set_words, table, tag};
+use super::page::{again, command, facts, number, page, scroll, section, set_words, table, tag};
 use crate::harness::kind::Verdict;
 use crate::harness::records::{
     Counts, GateRun, GateSummary, HeatMap, RunSummary, TrialRecord, summarise,
@@ -353,8 +353,7 @@ fn merged(summary: &RunSummary) -> Node {
 
 fn reproduce(summary: &RunSummary) -> Node {
     let options = &summary.run.options;
-    let mut words: Vec<String> =
-        "cargo run --release -- gates run".split(' ').map(Into::into).collect();
+    let mut words: Vec<String> = Vec::new();
     if options.selection.is_empty() {
         words.push("all".into());
     }
@@ -363,7 +362,7 @@ fn reproduce(summary: &RunSummary) -> Node {
         words.push("--long".into());
     }
     words.extend(set_words(&options.set));
-    section("reproduce", "How to reproduce it").with(command(words)).into()
+    section("reproduce", "How to reproduce it").with(again(&["gates", "run"], words)).into()
 }
 
 fn capital(words: &str) -> String {

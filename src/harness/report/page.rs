@@ -57,6 +57,12 @@ pub(super) fn command<W: AsRef<str>>(words: impl IntoIterator<Item = W>) -> Node
     element("pre").class("wrap").with(element("code").with(line.join(" "))).into()
 }
 
+/// The command that runs something again from a checkout.
+pub(super) fn again(verbs: &[&str], words: impl IntoIterator<Item = String>) -> Node {
+    let cargo = ["cargo", "run", "--release", "--"].iter().chain(verbs);
+    command(cargo.map(|w| (*w).to_owned()).chain(words))
+}
+
 /// What `--set` gave, as words of a command line.
 pub(super) fn set_words(set: &BTreeMap<String, String>) -> impl Iterator<Item = String> {
     set.iter().flat_map(|(key, value)| ["--set".to_owned(), format!("{key}={value}")])

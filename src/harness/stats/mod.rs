@@ -24,7 +24,7 @@ pub use resample::{
 };
 pub use rules::{ALPHA_PER_SIDE, LAUNCH_EFFECT_P, MIN_LAUNCHES, POWER};
 pub use signed_rank::{hodges_lehmann, signed_rank_bounds};
-pub use structure::{LaunchEffect, lag_one_autocorrelation, launch_effect};
+pub use structure::{LaunchEffect, Scatter, lag_one_autocorrelation, launch_effect, scatter};
 
 use rules::finite_or_null;
 #[cfg(test)]

@@ -17,6 +17,48 @@ pub struct LaunchEffect {
 ///
 /// `None` with fewer than two launches or no launch of two quads: nothing to compare.
 pub fn launch_effect(launches: &[&[f64]]) -> Option<LaunchEffect> {
+    let Squares { k, n, between, within, .. } = squares(launches)?;
+    let (d1, d2) = ((k - 1) as f64, (n - k) as f64);
+    let f = match (between > 0.0, within > 0.0) {
+        (false, _) => 0.0,
+        (true, false) => f64::INFINITY,
+        (true, true) => (between / d1) / (within / d2),
+    };
+    Some(LaunchEffect { launches: k, f, p: f_upper_tail(f, d1, d2) })
+}
+
+/// Standard deviations of a one-way random model: a quad is the mean, plus its launch's part, plus its own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scatter {
+    /// σ: of quads within their launch.
+    pub quad: f64,
+    /// τ: of launches, beyond what their quads explain; 0 where they differ by less.
+    pub launch: f64,
+}
+
+/// Estimates how much quads and launches scatter, by the method of moments for launches of unequal size
+/// (Searle, Casella, McCulloch, *Variance Components*, 1992, 3.6).
+///
+/// `None` as for [`launch_effect`].
+pub fn scatter(launches: &[&[f64]]) -> Option<Scatter> {
+    let Squares { k, n, between, within, square_sizes } = squares(launches)?;
+    let (groups, quads) = ((k - 1) as f64, n as f64);
+    let quad = within / (quads - k as f64);
+    let size = (quads - square_sizes / quads) / groups;
+    let launch = ((between / groups - quad) / size).max(0.0);
+    Some(Scatter { quad: quad.sqrt(), launch: launch.sqrt() })
+}
+
+/// Sums of squares between and within `k` groups of `n` data, and the sum of the squares of their sizes.
+struct Squares {
+    k: usize,
+    n: usize,
+    between: f64,
+    within: f64,
+    square_sizes: f64,
+}
+
+fn squares(launches: &[&[f64]]) -> Option<Squares> {
     let groups: Vec<&[f64]> = launches.iter().copied().filter(|g| !g.is_empty()).collect();
     let n: usize = groups.iter().map(|g| g.len()).sum();
     let k = groups.len();
@@ -31,13 +73,8 @@ pub fn launch_effect(launches: &[&[f64]]) -> Option<LaunchEffect> {
         between += group.len() as f64 * (mean - grand).powi(2);
         within += group.iter().map(|x| (x - mean).powi(2)).sum::<f64>();
     }
-    let (d1, d2) = ((k - 1) as f64, (n - k) as f64);
-    let f = match (between > 0.0, within > 0.0) {
-        (false, _) => 0.0,
-        (true, false) => f64::INFINITY,
-        (true, true) => (between / d1) / (within / d2),
-    };
-    Some(LaunchEffect { launches: k, f, p: f_upper_tail(f, d1, d2) })
+    let square_sizes = groups.iter().map(|g| (g.len() as f64).powi(2)).sum();
+    Some(Squares { k, n, between, within, square_sizes })
 }
 
 /// The lag-one autocorrelation r₁ of a series; 0 for fewer than three data or a constant series.
@@ -96,6 +133,19 @@ mod tests {
             assert!((found - expected).abs() < 1e-12, "{means:?}");
         }
         assert_eq!(without_load_order(&[1.5, 0.5], &[false, false]), [1.5, 0.5]);
+    }
+
+    #[test]
+    fn parts_of_the_scatter_are_told_apart() {
+        let alike = scatter(&GROUPS.each_ref().map(|g| &g[..])).unwrap();
+        // By hand: mean squares 0.2938333 between four launches of five and 0.028 within.
+        assert!((alike.quad.powi(2) - 0.028).abs() < 1e-9, "{alike:?}");
+        assert!((alike.launch.powi(2) - (0.881_5 / 3.0 - 0.028) / 5.0).abs() < 1e-9, "{alike:?}");
+        // Launches of one and three quads: sizes 1, 3 give (4 - 10/4)/1 = 1.5 in place of their mean.
+        let uneven = scatter(&[&[2.0], &[0.0, 1.0, 2.0]]).unwrap();
+        assert!((uneven.quad - 1.0).abs() < 1e-12, "{uneven:?}");
+        assert_eq!(uneven.launch, 0.0);
+        assert_eq!(scatter(&[&[1.0, 2.0]]), None);
     }
 
     const GROUPS: [[f64; 5]; 4] = [

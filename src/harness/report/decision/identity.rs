@@ -2,7 +2,7 @@
 
 use super::super::format;
 use super::super::html::{Node, element};
-use super::super::page::{command, section, set_words, table};
+use super::super::page::{again, section, set_words, table};
 use super::data::Data;
 use crate::engine::manifest::compare;
 use crate::harness::scenario::manifest_of;
@@ -125,12 +125,9 @@ pub(super) fn environment(data: &Data<'_>) -> Node {
 
 pub(super) fn reproduce(data: &Data<'_>) -> Node {
     let run = &data.record.run;
-    let mut words: Vec<String> =
-        "cargo run --release -- scenario run".split(' ').map(Into::into).collect();
-    words.push(run.plan.scenario.clone());
-    words.extend(set_words(&run.scenario.set));
+    let words = [run.plan.scenario.clone()].into_iter().chain(set_words(&run.scenario.set));
     section("reproduce", "How to reproduce it")
-        .with(command(words))
+        .with(again(&["scenario", "run"], words))
         .with(
             element("details")
                 .with(element("summary").with("The scenario file ").with(
