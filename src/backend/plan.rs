@@ -189,6 +189,15 @@ pub enum OpKind {
         norm: NormWeight,
         out: Buf,
     },
+    /// The router's logits of every expert, in FP32 from the residual stream `x` on: its norm, which is not
+    /// rounded (`normed` is scratch for it), times the router's weight.
+    MoeRouterLogits {
+        x: Buf,
+        norm: NormWeight,
+        weight: WeightRef,
+        normed: Buf,
+        out: Buf,
+    },
     /// Chooses experts from the router's `logits` (one for each expert): their ids, exact in FP32,
     /// and their weights, by falling weight.
     MoeRouter {
@@ -299,6 +308,7 @@ impl OpKind {
             OpKind::SiluMul { .. } => Region::SiluMul,
             OpKind::GateUp { .. } => Region::GateUp,
             OpKind::ResidualNorm { .. } => Region::ResidualNorm,
+            OpKind::MoeRouterLogits { .. } => Region::MoeRouterLogits,
             OpKind::MoeRouter { .. } => Region::MoeRouter,
             OpKind::MoePermute { .. } => Region::MoePermute,
             OpKind::MoeExperts { .. } => Region::MoeExperts,

@@ -73,6 +73,8 @@ regions! {
     GateUp = "gate_up",
     /// `residual_add` and the `rms_norm` that follows it.
     ResidualNorm = "residual_norm",
+    /// A router's norm and product, in FP32.
+    MoeRouterLogits = "moe_router_logits",
     /// Softmax over a router's logits, the largest few, their weights.
     MoeRouter = "moe_router",
     /// Gathers rows by expert.

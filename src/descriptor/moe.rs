@@ -19,7 +19,8 @@ pub struct Moe {
 /// probabilities, the lowest id on ties.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Router {
-    /// What the router's logits are rounded to.
+    /// What the model's own code rounds the router's logits to where activations are in BF16. The engine
+    /// leaves them in FP32 for every model.
     pub logits: Precision,
     /// What the weights of the chosen experts are rounded to.
     pub weights: Precision,

@@ -82,6 +82,7 @@ pub(super) fn named(op: &OpKind) -> Vec<WeightRef> {
         | OpKind::GemmPart { weight, .. }
         | OpKind::GdnConv1d { weight, .. } => vec![weight],
         OpKind::GateUp { gate, up, .. } => vec![gate, up],
+        OpKind::MoeRouterLogits { norm, weight, .. } => vec![norm.weight, weight],
         OpKind::RmsNorm { norm, .. }
         | OpKind::ResidualNorm { norm, .. }
         | OpKind::PerHeadNorm { norm, .. }

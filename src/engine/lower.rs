@@ -26,7 +26,7 @@ pub(super) struct Lowering<'a> {
     ops: Vec<Op>,
     pub(super) attention_slots: Vec<CacheSpec>,
     gdn_slots: Vec<GdnSpec>,
-    residual: Buf,
+    pub(super) residual: Buf,
     pub(super) normed: Buf,
     pub(super) sublayer: Buf,
 }
@@ -65,7 +65,7 @@ impl<'a> Lowering<'a> {
         self.ops.push(Op { kind, layer, taps });
     }
 
-    fn norm(&self, role: RoleName, layer: Option<usize>) -> NormWeight {
+    pub(super) fn norm(&self, role: RoleName, layer: Option<usize>) -> NormWeight {
         NormWeight {
             weight: WeightRef { role, layer },
             style: self.d.norm_style,

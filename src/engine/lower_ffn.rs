@@ -2,7 +2,7 @@
 
 use super::lower::Lowering;
 use crate::backend::{Buf, ExpertSpan, OpKind, WeightRef};
-use crate::descriptor::{Moe, Precision, RoleName, SharedGate};
+use crate::descriptor::{Moe, RoleName, SharedGate};
 
 impl Lowering<'_> {
     pub(super) fn dense(&mut self, layer: usize) {
@@ -31,15 +31,14 @@ impl Lowering<'_> {
         let logits = self.buffer("router_logits", m.experts);
         let index = self.buffer("router_index", k);
         let weights = self.buffer("router_weight", k);
-        let role = RoleName::MoeRouter;
-        match m.router.logits {
-            Precision::Model => self.gemm(layer, role, x, logits),
-            Precision::F32 => {
-                let weight = WeightRef { role, layer: at };
-                let kind = OpKind::GemmF32 { x, weight, out: logits };
-                self.push(at, kind, &[(&format!("{role}.out"), logits)]);
-            }
-        }
+        let kind = OpKind::MoeRouterLogits {
+            x: self.residual,
+            norm: self.norm(RoleName::PostNorm, at),
+            weight: WeightRef { role: RoleName::MoeRouter, layer: at },
+            normed: self.buffer("router_normed", hidden),
+            out: logits,
+        };
+        self.push(at, kind, &[("moe_router_logits.out", logits)]);
         let kind = OpKind::MoeRouter { logits, router: m.router, index, weights };
         self.push(at, kind, &[("router_index", index), ("router_weight", weights)]);
         let gathered = self.buffer("moe_gathered", k * hidden);

@@ -88,6 +88,8 @@ mutants! {
     "log_softmax_last_block_lost" in "log_softmax": "the last block of ids is not part of the sum",
     "log_softmax_max_kept" in "log_softmax": "the maximum is taken off the sum and not off the logit",
     "mla_scale_without_mscale" in "mla_attention": "scores are scaled by a tenth less",
+    "router_norm_rounded" in "moe_router_logits": "the router's norm is rounded to BF16",
+    "router_logits_rounded" in "moe_router_logits": "the router's logits are rounded to BF16",
     "moe_tie_order" in "moe_router": "equal probabilities go to the expert with the highest id",
     "moe_permute_swapped" in "moe_permute": "neighbouring places hold each other's rows",
     "moe_combine_by_weight" in "moe_combine": "experts are added by falling weight, not by the tree over ids",

@@ -16,6 +16,7 @@ pub fn policy_bindings(policy: Policy, isa: Isa) -> Vec<Binding> {
         let implementation = match region {
             Region::LogSoftmax => format!("cpu/{region}_fp64_block256"),
             Region::Sampler => format!("cpu/{SAMPLER}"),
+            Region::MoeRouterLogits => format!("cpu/{region}_lanes16_f32"),
             _ => format!("cpu/{region}_{}", own.unwrap_or(contract)),
         };
         let instructions = own.map_or("any", |_| Kernels::of(isa).instructions()).to_owned();

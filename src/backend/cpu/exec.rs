@@ -316,7 +316,8 @@ impl Executor {
                     residual_norm(isa, residual, b.get(x), norm, out);
                 });
             }
-            OpKind::MoeRouter { .. }
+            OpKind::MoeRouterLogits { .. }
+            | OpKind::MoeRouter { .. }
             | OpKind::MoePermute { .. }
             | OpKind::MoeExperts { .. }
             | OpKind::MoeCombine { .. }
@@ -340,7 +341,7 @@ impl Executor {
         self.current.store(index, Ordering::Relaxed);
     }
 
-    fn norm(&self, norm: &NormWeight) -> Norm<'_> {
+    pub(super) fn norm(&self, norm: &NormWeight) -> Norm<'_> {
         Norm {
             weight: &self.vectors[&norm.weight],
             style: norm.style,

@@ -1,7 +1,10 @@
-//! Region `moe_router`: which experts a token is sent to, and with what weights.
+//! Regions `moe_router_logits` and `moe_router`: which experts a token is sent to, and with what weights.
 //!
 //! # Numerics
-//! p = softmax of the logits over all experts in FP32: e^(x − max) with our own exponential, the sum
+//! `moe_router_logits`: the norm of the residual stream as `rms_norm` and its product with the router's
+//! weight in the order of `gemm`, under every policy, and nothing is rounded between: which of two nearly equal
+//! experts is chosen is decided in FP32.
+//! `moe_router`: p = softmax of the logits over all experts in FP32: e^(x − max) with our own exponential, the sum
 //! in 16 lanes by expert id, one division each. With groups, experts outside the groups with the
 //! largest best p count as 0. The largest p are chosen, the lowest id on ties, by falling p.
 //! Weights: p, divided by their sum (added by falling p) where the model renormalises, × the model's
@@ -10,14 +13,30 @@
 //! Shazeer et al., "Outrageously Large Neural Networks" (2017); groups: DeepSeek-AI, "DeepSeek-V2"
 //! (2024), device-limited routing.
 
+use super::gemm::gemm;
 use super::isa::multiversion;
 use super::lanes::sum;
 use super::math::exp;
+use super::rms_norm::{Norm, rms_norm};
 use super::rows::for_each_row;
 use crate::backend::cpu::Isa;
 use crate::descriptor::{Precision, Router};
-use crate::tensor::round_bf16;
+use crate::tensor::{Weight, round_bf16};
 use crate::units::mutant;
+
+/// Logits of every expert for every row of `x`, into `out` (`rows × experts`), by way of `normed`.
+pub(super) fn moe_router_logits(
+    isa: Isa,
+    x: &[f32],
+    norm: Norm<'_>,
+    weight: &Weight,
+    normed: &mut [f32],
+    out: &mut [f32],
+) {
+    let round = norm.round && mutant!("router_norm_rounded");
+    rms_norm(isa, x, Norm { round, ..norm }, normed);
+    gemm(isa, normed, weight, out, norm.round && mutant!("router_logits_rounded"));
+}
 
 /// Routes every row of `logits` (`rows × experts`): ids into `index`, weights into `weights`, both
 /// `rows × k`. Logits that are not finite give weights that are not.

@@ -131,6 +131,12 @@ impl Checker<'_> {
                 }
                 Ok(())
             }
+            OpKind::MoeRouterLogits { x, norm, weight, normed, out } => {
+                self.same(x, normed)?;
+                self.norm(norm, self.width(x))?;
+                let weight = self.columns(weight, self.width(x))?;
+                self.is(out, weight.rows)
+            }
             OpKind::MoeRouter { logits, router, index, weights } => {
                 self.same(index, weights)?;
                 let (experts, k) = (self.width(logits), self.width(index));

@@ -279,6 +279,7 @@ fn rounded_to_bf16(region: Region) -> &'static str {
         Region::MlaLatentNorm => "normalised latent, output",
         Region::MlaAttention => "absorbed query, weighted latent, output",
         Region::MoeExperts => "gate, up, their gated product, output",
+        Region::MoeRouterLogits => "nothing",
         Region::MoeRouter => "weights where the model keeps them in its own type",
         Region::GateUp => "both products, output",
         Region::ResidualNorm => "sum, then as rms_norm",

@@ -232,7 +232,8 @@ impl Rewrite<'_> {
             | OpKind::GdnPrepare { .. }
             | OpKind::GdnCore { .. }
             | OpKind::GdnGatedNorm { .. } => self.gdn(op),
-            OpKind::MoeRouter { .. }
+            OpKind::MoeRouterLogits { .. }
+            | OpKind::MoeRouter { .. }
             | OpKind::MoePermute { .. }
             | OpKind::MoeExperts { .. }
             | OpKind::MoeCombine { .. }

@@ -5,7 +5,7 @@ use super::super::fast::Repacked;
 use super::super::int4::Taken;
 use super::super::moe_combine::{moe_combine, moe_shared};
 use super::super::moe_experts::{Choices, Expert, Matrix, Order, moe_experts, moe_permute};
-use super::super::moe_router::moe_router;
+use super::super::moe_router::{moe_router, moe_router_logits};
 use super::{Context, Executor};
 use crate::backend::{OpKind, Plan, WeightRef};
 use crate::tensor::Weight;
@@ -20,6 +20,12 @@ impl Executor {
     pub(super) fn run_experts(&self, op: &OpKind, context: &Context<'_>, b: &mut Buffers) {
         let (isa, round) = (self.isa, self.round);
         match *op {
+            OpKind::MoeRouterLogits { x, ref norm, weight, normed, out } => {
+                b.with_two([normed, out], |[normed, out], b| {
+                    let (norm, weight) = (self.norm(norm), &self.matrices[&weight]);
+                    moe_router_logits(isa, b.get(x), norm, weight, normed, out);
+                });
+            }
             OpKind::MoeRouter { logits, ref router, index, weights } => {
                 let experts = b.width(logits);
                 let mut chosen = b.take(weights);

@@ -285,6 +285,7 @@ impl Executor<'_> {
             OpKind::BiasAdd { .. }
             | OpKind::MlaLatentNorm { .. }
             | OpKind::MlaAttention { .. }
+            | OpKind::MoeRouterLogits { .. }
             | OpKind::MoeRouter { .. }
             | OpKind::MoePermute { .. }
             | OpKind::MoeExperts { .. }

@@ -83,6 +83,7 @@ fn check_kinds(plan: &Plan) -> Result<(), String> {
             Region::BiasAdd
                 | Region::MlaLatentNorm
                 | Region::MlaAttention
+                | Region::MoeRouterLogits
                 | Region::MoeRouter
                 | Region::MoePermute
                 | Region::MoeExperts

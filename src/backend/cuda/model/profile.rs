@@ -155,6 +155,7 @@ impl CudaModel {
             | OpKind::BiasAdd { .. }
             | OpKind::MlaLatentNorm { .. }
             | OpKind::MlaAttention { .. }
+            | OpKind::MoeRouterLogits { .. }
             | OpKind::MoeRouter { .. }
             | OpKind::MoePermute { .. }
             | OpKind::MoeExperts { .. }

@@ -9,6 +9,12 @@ impl Rewrite<'_> {
     /// Operations of a mixture of experts: every rank chooses among all, and computes those it has.
     pub(super) fn experts(&mut self, op: &Op) -> Done {
         match op.kind.clone() {
+            OpKind::MoeRouterLogits { x, normed, out, .. } => {
+                self.is_whole(x)?;
+                self.set_whole(normed)?;
+                self.set_whole(out)?;
+                self.push(op, op.kind.clone())
+            }
             OpKind::MoeRouter { logits, index, weights, .. } => {
                 self.is_whole(logits)?;
                 self.set_whole(index)?;

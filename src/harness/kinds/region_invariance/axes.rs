@@ -98,6 +98,7 @@ pub(super) fn axes_of(region: Region) -> &'static [&'static str] {
             &["ranks", "width", "tokens"]
         }
         Region::RmsNorm => &["style", "width", "tokens"],
+        Region::MoeRouterLogits => &["style", "k", "n", "tokens"],
         Region::PerHeadNorm => &["style", "heads", "head_dim", "tokens"],
         Region::Gemm | Region::GemmF32 | Region::GateUp => &["k", "n", "tokens"],
         Region::QGateSplit => &["heads", "head_dim", "tokens"],

@@ -3,7 +3,7 @@
 //! The places of gathered rows depend on the rows beside them, so `moe_permute`, `moe_experts` and
 //! `moe_combine` are compared through the sum that brings every row back to its own place.
 
-use super::axes::pair_of;
+use super::axes::{pair_of, style};
 use super::builder::Builder;
 use super::subject::Draw;
 use crate::backend::cpu::{CpuModel, CpuOptions, Isa};
@@ -14,10 +14,22 @@ use crate::harness::kind::Cell;
 /// Adds the region's operations, inputs and outputs.
 pub(super) fn build(b: &mut Builder, region: Region, cell: &Cell) -> Result<(), String> {
     match region {
+        Region::MoeRouterLogits => router_logits(b, cell),
         Region::MoeRouter => router(b, cell),
         Region::MoeShared => shared(b, cell),
         _ => gathered(b, region, cell),
     }
+}
+
+fn router_logits(b: &mut Builder, cell: &Cell) -> Result<(), String> {
+    let (width, experts) = (cell.read("k")?, cell.read("n")?);
+    let norm = b.norm(RoleName::PostNorm, width, style(cell)?);
+    let weight = b.weight(RoleName::MoeRouter, experts, width, 0.2);
+    let x = b.input("x", width, Draw::Activation);
+    let normed = b.buffer("normed", width);
+    let out = b.output("logits", experts);
+    b.op(OpKind::MoeRouterLogits { x, norm, weight, normed, out });
+    Ok(())
 }
 
 fn router(b: &mut Builder, cell: &Cell) -> Result<(), String> {

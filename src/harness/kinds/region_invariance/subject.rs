@@ -279,7 +279,8 @@ impl Subject {
                 prefix_rows = positions - rows;
                 prefix = Some((latent::attention(&mut b, cell)?, HashMap::new()));
             }
-            Region::MoeRouter
+            Region::MoeRouterLogits
+            | Region::MoeRouter
             | Region::MoePermute
             | Region::MoeExperts
             | Region::MoeCombine
