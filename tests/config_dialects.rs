@@ -123,6 +123,7 @@ fn hybrid_spellings_agree() {
         ("old rope", inner(theta_outside)),
         ("outer tie alone", inner(json!({ "tie_word_embeddings": null }))),
         ("outer dtype too", with(base.clone(), json!({ "torch_dtype": "bfloat16" }))),
+        ("another outer dtype", with(base.clone(), json!({ "torch_dtype": "float32" }))),
         ("outer repeats inner", with(base.clone(), json!({ "hidden_size": 5120 }))),
     ] {
         let found = derive(&spelling).unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -323,6 +324,7 @@ fn spellings(base: &Value) -> Vec<(&'static str, Value)> {
         ("torch_dtype", dtypes("bfloat16".into(), Value::Null)),
         ("dtype", dtypes(Value::Null, "bfloat16".into())),
         ("both dtypes", dtypes("bfloat16".into(), "bfloat16".into())),
+        ("float16", dtypes("float16".into(), Value::Null)),
         ("explicit nulls", nulls),
         ("a private note", with(base.clone(), json!({ "_note": { "a": [1] } }))),
     ];

@@ -137,7 +137,7 @@ fn block_body<E: Widen>(
 }
 
 #[inline(always)]
-fn merge_body(running: (&mut f32, &mut f32, &mut [f32]), block: (f32, f32, &[f32])) {
+pub(super) fn merge_body(running: (&mut f32, &mut f32, &mut [f32]), block: (f32, f32, &[f32])) {
     let (max, total, acc) = running;
     let (block_max, block_total, block_acc) = block;
     let joint = if block_max > *max { block_max } else { *max };

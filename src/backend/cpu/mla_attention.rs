@@ -107,22 +107,11 @@ fn all<W: Widen, E: Widen + Default>(
             let (row, head) = (i / heads, i % heads);
             let q = &q[i * (nope + rope)..][..nope + rope];
             let kv_b = &kv_b[head * (nope + value) * latent..][..(nope + value) * latent];
-            let blocks = pages_of(pages, position + row + 1);
-            one_row(isa, q, &blocks, kv_b, shape, &mut scratch, &mut result);
+            one_row(isa, q, pages, position + row + 1, kv_b, shape, &mut scratch, &mut result);
             // SAFETY: every task owns its lines of `out`.
             unsafe { scatter.write(i, 0, &result) };
         }
     });
-}
-
-/// The keys that a row sees: rope keys and latents of every block.
-fn pages_of<E: Widen + Default>(pages: &[Page<E>], keys: usize) -> Vec<(usize, &[E], &[E])> {
-    let blocks = pages.iter().take(keys.div_ceil(BLOCK_TOKENS)).enumerate();
-    let block = |(b, page): (usize, _)| {
-        let page: &Page<E> = page;
-        ((keys - b * BLOCK_TOKENS).min(BLOCK_TOKENS), page.keys(0), page.values(0))
-    };
-    blocks.map(block).collect()
 }
 
 #[derive(Default)]
@@ -133,10 +122,12 @@ struct Scratch {
     block: Vec<f32>,
 }
 
-fn one_row<W: Widen, E: Widen>(
+#[expect(clippy::too_many_arguments, reason = "a kernel names every operand")]
+fn one_row<W: Widen, E: Widen + Default>(
     isa: Isa,
     q: &[f32],
-    blocks: &[(usize, &[E], &[E])],
+    pages: &[Page<E>],
+    keys: usize,
     kv_b: &[W],
     shape: Shape,
     s: &mut Scratch,
@@ -144,16 +135,17 @@ fn one_row<W: Widen, E: Widen>(
 ) {
     let Shape { nope, latent, round, .. } = shape;
     let (q_nope, q_rope) = q.split_at(nope);
-    let (keys, values) = kv_b.split_at(nope * latent);
+    let (up_keys, up_values) = kv_b.split_at(nope * latent);
     for buffer in [&mut s.query, &mut s.total, &mut s.block] {
         buffer.clear();
         buffer.resize(latent, 0.0);
     }
-    let keys = if mutant!("mla_value_rows_as_keys") { &kv_b[latent..] } else { keys };
-    absorb(isa, q_nope, keys, round, &mut s.query);
+    let up_keys = if mutant!("mla_value_rows_as_keys") { &kv_b[latent..] } else { up_keys };
+    absorb(isa, q_nope, up_keys, round, &mut s.query);
     let (mut max, mut sum) = (0.0, 0.0);
-    for (b, (n, rope_keys, latents)) in blocks.iter().enumerate() {
-        s.scores.resize(*n, 0.0);
+    for (b, page) in pages.iter().enumerate().take(keys.div_ceil(BLOCK_TOKENS)) {
+        let (rope_keys, latents) = (page.keys(0), page.values(0));
+        s.scores.resize((keys - b * BLOCK_TOKENS).min(BLOCK_TOKENS), 0.0);
         let target = if b == 0 { &mut s.total[..] } else { &mut s.block[..] };
         let (m, l) =
             block(isa, (&s.query, q_rope), rope_keys, latents, shape.scale, &mut s.scores, target);
@@ -167,7 +159,7 @@ fn one_row<W: Widen, E: Widen>(
         let value = *x / sum;
         *x = if round { round_bf16(value) } else { value };
     }
-    vector(isa, &s.total, values, latent, out, round);
+    vector(isa, &s.total, up_values, latent, out, round);
 }
 
 multiversion! {

@@ -2,32 +2,22 @@
 //! shared ones.
 
 use super::tensors::{Stored, all};
-use super::{
-    DenseLayers, Experts, Family, HeadDim, Latent, Layout, Mixers, Renormalise, Shared, Window,
-};
-use crate::descriptor::config::{Only, PartialRotary, RopeRule};
-use crate::descriptor::{NormStyle, OutputGate, Precision, RoleName, RopeConvention, SharedGate};
+use super::{DenseLayers, Experts, Family, Latent, Layout, Mixers, Renormalise, Shared};
+use super::{llama::LLAMA, qwen3_moe::EXPERTS};
+use crate::descriptor::config::{Only, RopeRule};
+use crate::descriptor::{Precision, RoleName, RopeConvention, SharedGate};
 
 pub(super) const DEEPSEEK_V2: Family = Family {
     name: "deepseek_v2",
     layouts: &[Layout {
         model_type: "deepseek_v2",
         architectures: &["DeepseekV2ForCausalLM"],
-        nested: false,
-        prefixes: &["model."],
-        outer_ignored: &[],
+        ..LLAMA.layouts[0]
     }],
-    norm_style: NormStyle::Plain,
-    qk_norm: false,
-    qkv_bias: false,
-    output_gate: OutputGate::None,
-    head_dim: HeadDim::HiddenOverHeads,
     rope: RopeRule {
         convention: RopeConvention::Interleaved,
-        default_theta: Some(10_000.0),
-        partial: PartialRotary::Never,
         scalings: &["linear", "yarn"],
-        ignored: &[],
+        ..LLAMA.rope
     },
     mixers: Mixers::Latent(Latent {
         latent: "kv_lora_rank",
@@ -36,10 +26,8 @@ pub(super) const DEEPSEEK_V2: Family = Family {
         rope: "qk_rope_head_dim",
         value: "v_head_dim",
     }),
-    window: Window::None,
     experts: Some(Experts {
         count: &["n_routed_experts", "num_experts", "num_local_experts"],
-        intermediate: "moe_intermediate_size",
         dense: DenseLayers::Leading,
         logits: Precision::F32,
         weights: Precision::F32,
@@ -47,8 +35,8 @@ pub(super) const DEEPSEEK_V2: Family = Family {
         scaling: Some("routed_scaling_factor"),
         groups: true,
         shared: Shared::Count { key: "n_shared_experts", gate: SharedGate::None },
+        ..EXPERTS
     }),
-    default_tied: false,
     only: &[("mlp_bias", Only::Flag(false)), ("scoring_func", Only::Text(&["softmax"]))],
     // The code that published checkpoints bring along is the one implemented here; losses of training,
     // and how experts were spread over devices in it.
@@ -58,6 +46,7 @@ pub(super) const DEEPSEEK_V2: Family = Family {
         (RoleName::SharedUp, SHARED_UP),
         (RoleName::SharedDown, SHARED_DOWN),
     ],
+    ..LLAMA
 };
 
 const SHARED_GATE: &[Stored] = &[all("mlp.shared_experts.gate_proj.weight")];

@@ -58,7 +58,8 @@ pub(in crate::descriptor) fn derive(files: &ConfigFiles<'_>) -> Result<Descripto
     };
     let text = inner.as_ref().unwrap_or(&outer);
     check_layout(family, layout, &outer, inner.as_ref())?;
-    check_dtype(&outer, text)?;
+    check_dtype(&outer)?;
+    check_dtype(text)?;
     let known = |(key, _): &&(&'static str, Only)| !family.ignored.contains(key);
     for (key, only) in ONLY_EVERYWHERE.iter().filter(known).chain(family.only) {
         only.check(text, key)?;

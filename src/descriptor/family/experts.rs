@@ -92,7 +92,7 @@ fn read_moe(rule: &Experts, text: &Fields<'_>) -> Result<Moe> {
     let shared = match rule.shared {
         Shared::None => None,
         Shared::Width { key, gate } => Some(SharedExpert { intermediate: text.count(key)?, gate }),
-        Shared::Count { key, gate } => match optional_natural(text, key)? {
+        Shared::Count { key, gate } => match text.present(key).and(optional_natural(text, key))? {
             None | Some(0) => None,
             Some(count) => {
                 let width = count.saturating_mul(intermediate);

@@ -21,13 +21,14 @@ pub(super) const ONLY_EVERYWHERE: &[(&str, Only)] = &[
     ("auto_map", Only::Absent),
 ];
 
-/// The element type, under all its spellings: BF16, or FP32 weights to round to it.
-pub(super) fn check_dtype(outer: &Fields<'_>, text: &Fields<'_>) -> Result<()> {
-    let places = [(text, "dtype"), (text, "torch_dtype"), (outer, "dtype"), (outer, "torch_dtype")];
-    if let Some((fields, key, node)) = agreed(&places)?
-        && !node.as_str().is_some_and(|t| ["bfloat16", "float32"].contains(&t))
+/// The type that weights were saved in, under both its spellings: a note, since every tensor says its own
+/// and the policy says what activations are. Saving a nested model leaves its levels with different ones.
+pub(super) fn check_dtype(level: &Fields<'_>) -> Result<()> {
+    const TYPES: [&str; 3] = ["bfloat16", "float32", "float16"];
+    if let Some((fields, key, node)) = agreed(&[(level, "dtype"), (level, "torch_dtype")])?
+        && !node.as_str().is_some_and(|t| TYPES.contains(&t))
     {
-        return Err(fields.expected(key, node, "\"bfloat16\" or \"float32\""));
+        return Err(fields.expected(key, node, "\"bfloat16\", \"float32\" or \"float16\""));
     }
     Ok(())
 }

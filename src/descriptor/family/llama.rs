@@ -18,6 +18,7 @@ pub(super) const LLAMA: Family = Family {
     qkv_bias: false,
     output_gate: OutputGate::None,
     head_dim: HeadDim::HiddenOverHeads,
+    may_omit_kv_heads: true,
     rope: RopeRule {
         convention: RopeConvention::HalfSplit,
         default_theta: Some(10_000.0),
@@ -30,6 +31,7 @@ pub(super) const LLAMA: Family = Family {
     experts: None,
     default_tied: false,
     only: &[("mlp_bias", Only::Flag(false)), ("rope_interleaved", Only::Flag(false))],
-    ignored: &[],
+    // A limit that a server reads (Vicuna).
+    ignored: &["max_sequence_length"],
     tensors: &[],
 };

@@ -9,6 +9,7 @@ pub(super) const MISTRAL: Family = Family {
         architectures: &["MistralForCausalLM"],
         ..LLAMA.layouts[0]
     }],
+    may_omit_kv_heads: false,
     // What the published implementation takes where the key is absent.
     window: Window::Every { absent: Some(4096) },
     only: &[],

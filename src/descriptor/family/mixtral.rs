@@ -1,45 +1,29 @@
-//! Mixtral: a mixture of experts in every layer, its weights under names of their own.
+//! Mixtral: Llama's layers with a mixture of experts in each, its weights under names of their own.
 
 use super::tensors::{Stored, all};
-use super::{DenseLayers, Experts, Family, HeadDim, Layout, Mixers, Renormalise, Shared, Window};
-use crate::descriptor::config::{HALF_SPLIT_SCALINGS, PartialRotary, RopeRule};
-use crate::descriptor::{NormStyle, OutputGate, Precision, RoleName, RopeConvention};
+use super::{DenseLayers, Experts, Family, Layout, Renormalise, Window};
+use super::{llama::LLAMA, qwen3_moe::EXPERTS};
+use crate::descriptor::config::RopeRule;
+use crate::descriptor::{Precision, RoleName};
 
 pub(super) const MIXTRAL: Family = Family {
     name: "mixtral",
     layouts: &[Layout {
         model_type: "mixtral",
         architectures: &["MixtralForCausalLM"],
-        nested: false,
-        prefixes: &["model."],
-        outer_ignored: &[],
+        ..LLAMA.layouts[0]
     }],
-    norm_style: NormStyle::Plain,
-    qk_norm: false,
-    qkv_bias: false,
-    output_gate: OutputGate::None,
-    head_dim: HeadDim::HiddenOverHeads,
-    rope: RopeRule {
-        convention: RopeConvention::HalfSplit,
-        default_theta: Some(1_000_000.0),
-        partial: PartialRotary::Never,
-        scalings: HALF_SPLIT_SCALINGS,
-        ignored: &[],
-    },
-    mixers: Mixers::FullAttention,
+    may_omit_kv_heads: false,
+    rope: RopeRule { default_theta: Some(1_000_000.0), ..LLAMA.rope },
     window: Window::Every { absent: None },
     experts: Some(Experts {
         count: &["num_local_experts", "num_experts"],
         intermediate: "intermediate_size",
         dense: DenseLayers::None,
-        logits: Precision::Model,
         weights: Precision::F32,
         renormalise: Renormalise::Always,
-        scaling: None,
-        groups: false,
-        shared: Shared::None,
+        ..EXPERTS
     }),
-    default_tied: false,
     only: &[],
     // Noise on the router's input in training.
     ignored: &["router_jitter_noise"],
@@ -49,6 +33,7 @@ pub(super) const MIXTRAL: Family = Family {
         (RoleName::MoeUp, W3),
         (RoleName::MoeDown, W2),
     ],
+    ..LLAMA
 };
 
 const ROUTER: &[Stored] = &[all("block_sparse_moe.gate.weight")];

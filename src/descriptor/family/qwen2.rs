@@ -11,6 +11,7 @@ pub(super) const QWEN2: Family = Family {
         ..LLAMA.layouts[0]
     }],
     qkv_bias: true,
+    may_omit_kv_heads: false,
     window: Window::Switched { from_layer: Some(28) },
     // Sections of positions, as the vision models of the family have them.
     only: &[("use_mrope", Only::Flag(false))],

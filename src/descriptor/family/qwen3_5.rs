@@ -1,8 +1,8 @@
 //! Qwen3.5, 3.6 and 3.8 dense hybrids: gated delta net layers with gated full attention between.
 
-use super::{Family, HeadDim, LINEAR_ATTENTION, Layout, Mixers, Window};
-use crate::descriptor::config::{HALF_SPLIT_SCALINGS, Only, PartialRotary, RopeRule};
-use crate::descriptor::{NormStyle, OutputGate, RopeConvention};
+use super::{Family, HeadDim, LINEAR_ATTENTION, Layout, Mixers, Window, qwen3::QWEN3};
+use crate::descriptor::config::{Only, PartialRotary, RopeRule};
+use crate::descriptor::{NormStyle, OutputGate};
 
 pub(super) const QWEN3_5: Family = Family {
     name: "qwen3_5",
@@ -30,22 +30,17 @@ pub(super) const QWEN3_5: Family = Family {
         },
     ],
     norm_style: NormStyle::OnePlus,
-    qk_norm: true,
-    qkv_bias: false,
     output_gate: OutputGate::Sigmoid,
     head_dim: HeadDim::Required,
     rope: RopeRule {
-        convention: RopeConvention::HalfSplit,
         default_theta: None,
         partial: PartialRotary::Required,
-        scalings: HALF_SPLIT_SCALINGS,
         // Sections of positions for images and video; with text all three are the same.
         ignored: &["mrope_interleaved", "mrope_section"],
+        ..QWEN3.rope
     },
     mixers: Mixers::Hybrid(LINEAR_ATTENTION),
     window: Window::None,
-    experts: None,
-    default_tied: false,
     only: &[
         ("attn_output_gate", Only::Flag(true)),
         // The activation of the gated delta net's gate, not of the attention gate.
@@ -55,5 +50,5 @@ pub(super) const QWEN3_5: Family = Family {
     ],
     // Multi-token prediction is an extra layer beside the forward pass.
     ignored: &["mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "num_nextn_predict_layers"],
-    tensors: &[],
+    ..QWEN3
 };

@@ -1,8 +1,8 @@
 //! Qwen3.5-MoE: the Qwen3.5 hybrid whose feed-forwards are experts beside a shared one.
 
 use super::tensors::EXPERTS_FUSED_FIRST;
-use super::{DenseLayers, Experts, Family, Layout, Renormalise, Shared, qwen3_5::QWEN3_5};
-use crate::descriptor::{Precision, SharedGate};
+use super::{DenseLayers, Experts, Family, Layout, Renormalise};
+use super::{qwen3_5::QWEN3_5, qwen3_moe::EXPERTS, qwen3_next::GATED_SHARED};
 
 pub(super) const QWEN3_5_MOE: Family = Family {
     name: "qwen3_5_moe",
@@ -19,15 +19,10 @@ pub(super) const QWEN3_5_MOE: Family = Family {
         },
     ],
     experts: Some(Experts {
-        count: &["num_experts", "num_local_experts"],
-        intermediate: "moe_intermediate_size",
         dense: DenseLayers::None,
-        logits: Precision::Model,
-        weights: Precision::Model,
         renormalise: Renormalise::Always,
-        scaling: None,
-        groups: false,
-        shared: Shared::Width { key: "shared_expert_intermediate_size", gate: SharedGate::Sigmoid },
+        shared: GATED_SHARED,
+        ..EXPERTS
     }),
     tensors: EXPERTS_FUSED_FIRST,
     ..QWEN3_5

@@ -15,16 +15,18 @@ pub(super) const QWEN3_MOE: Family = Family {
     // Unlike the dense models, whose configs may leave it out.
     head_dim: HeadDim::HiddenOverHeads,
     window: Window::Switched { from_layer: None },
-    experts: Some(Experts {
-        count: &["num_experts", "num_local_experts"],
-        intermediate: "moe_intermediate_size",
-        dense: DenseLayers::ListedOrStepped,
-        logits: Precision::Model,
-        weights: Precision::Model,
-        renormalise: Renormalise::Flag { default: false },
-        scaling: None,
-        groups: false,
-        shared: Shared::None,
-    }),
+    experts: Some(EXPERTS),
     ..QWEN3
+};
+
+pub(super) const EXPERTS: Experts = Experts {
+    count: &["num_experts", "num_local_experts"],
+    intermediate: "moe_intermediate_size",
+    dense: DenseLayers::ListedOrStepped,
+    logits: Precision::Model,
+    weights: Precision::Model,
+    renormalise: Renormalise::Flag { default: false },
+    scaling: None,
+    groups: false,
+    shared: Shared::None,
 };

@@ -1,49 +1,25 @@
-//! Qwen3-Next: gated delta nets with gated full attention between, and experts beside a shared one.
+//! Qwen3-Next: the layers of Qwen3.5 with experts beside a shared one.
 //! Its projections are fused and interleaved by key head.
 
 use super::tensors::{Stored, blocks};
-use super::{
-    DenseLayers, Experts, Family, HeadDim, LINEAR_ATTENTION, Layout, Mixers, Renormalise, Shared,
-    Window,
-};
-use crate::descriptor::config::{HALF_SPLIT_SCALINGS, PartialRotary, RopeRule};
-use crate::descriptor::{NormStyle, OutputGate, Precision, RoleName, RopeConvention, SharedGate};
+use super::{Experts, Family, Layout, Renormalise, Shared};
+use super::{llama::LLAMA, qwen3_5::QWEN3_5, qwen3_moe::EXPERTS};
+use crate::descriptor::config::RopeRule;
+use crate::descriptor::{RoleName, SharedGate};
 
 pub(super) const QWEN3_NEXT: Family = Family {
     name: "qwen3_next",
     layouts: &[Layout {
         model_type: "qwen3_next",
         architectures: &["Qwen3NextForCausalLM"],
-        nested: false,
-        prefixes: &["model."],
-        outer_ignored: &[],
+        ..LLAMA.layouts[0]
     }],
-    norm_style: NormStyle::OnePlus,
-    qk_norm: true,
-    qkv_bias: false,
-    output_gate: OutputGate::Sigmoid,
-    head_dim: HeadDim::Required,
-    rope: RopeRule {
-        convention: RopeConvention::HalfSplit,
-        default_theta: Some(10_000.0),
-        partial: PartialRotary::Required,
-        scalings: HALF_SPLIT_SCALINGS,
-        ignored: &[],
-    },
-    mixers: Mixers::Hybrid(LINEAR_ATTENTION),
-    window: Window::None,
+    rope: RopeRule { default_theta: Some(10_000.0), ignored: &[], ..QWEN3_5.rope },
     experts: Some(Experts {
-        count: &["num_experts", "num_local_experts"],
-        intermediate: "moe_intermediate_size",
-        dense: DenseLayers::ListedOrStepped,
-        logits: Precision::Model,
-        weights: Precision::Model,
         renormalise: Renormalise::Flag { default: true },
-        scaling: None,
-        groups: false,
-        shared: Shared::Width { key: "shared_expert_intermediate_size", gate: SharedGate::Sigmoid },
+        shared: GATED_SHARED,
+        ..EXPERTS
     }),
-    default_tied: false,
     only: &[],
     // Multi-token prediction is an extra layer beside the forward pass.
     ignored: &["num_nextn_predict_layers"],
@@ -53,7 +29,11 @@ pub(super) const QWEN3_NEXT: Family = Family {
         (RoleName::GdnB, B),
         (RoleName::GdnA, A),
     ],
+    ..QWEN3_5
 };
+
+pub(super) const GATED_SHARED: Shared =
+    Shared::Width { key: "shared_expert_intermediate_size", gate: SharedGate::Sigmoid };
 
 /// Rows per key head: q, k, the v of its value heads, their z.
 const QKVZ: &str = "linear_attn.in_proj_qkvz.weight";

@@ -33,6 +33,9 @@ pub(super) struct Family {
     pub qkv_bias: bool,
     pub output_gate: OutputGate,
     pub head_dim: HeadDim,
+    /// Whether `num_key_value_heads` may be absent for as many as query heads. Published implementations of
+    /// the other families take a number of their own then; null means as many for all.
+    pub may_omit_kv_heads: bool,
     pub rope: RopeRule,
     pub mixers: Mixers,
     pub window: Window,
@@ -173,7 +176,7 @@ pub(super) enum Shared {
         key: &'static str,
         gate: SharedGate,
     },
-    /// As wide as this many experts; 0 or absent for none.
+    /// As wide as this many experts; 0 or null for none.
     Count {
         key: &'static str,
         gate: SharedGate,

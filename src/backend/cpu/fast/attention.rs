@@ -16,7 +16,7 @@ use super::kernels::Kernels;
 use super::panels::PAIR;
 use super::simd::{LANES, Simd, dispatch};
 use crate::backend::cpu::BLOCK_TOKENS;
-use crate::backend::cpu::attention_core::Shape;
+use crate::backend::cpu::attention_core::{Shape, merge_body};
 use crate::backend::cpu::lanes::sum;
 use crate::backend::cpu::math::exp;
 use crate::backend::cpu::pool::current_threads;
@@ -29,6 +29,8 @@ use std::ops::Range;
 const TILE: usize = 12;
 /// Query-key products of one task at least.
 const TASK_KEYS: usize = 1024;
+/// Blocks of keys that are executed before their results are merged, per thread.
+const WAVE_TASKS: usize = 64;
 
 /// Attends every query row (`rows × heads·head_dim`, the first at `position`) to the keys up to and
 /// including its own position, which the cache must hold already.
@@ -73,21 +75,32 @@ pub(in crate::backend::cpu) fn attention(
         });
         return;
     }
-    // Few queries and many keys: blocks are tasks, and their results are merged afterwards.
-    let tasks = shape.kv_heads * tiles * blocks;
-    let mut partials = vec![Partial::new(shape.head_dim); tasks * most];
-    for_each_chunk(&mut partials, most, 1, |task, partials| {
-        let (tile, block) = (task / blocks, task % blocks);
-        let place = Place { kv_head: tile / tiles, first: tile % tiles * TILE, block };
-        let count = (queries - place.first).min(TILE);
-        one_block(kernels, &work, place, &mut partials[..count]);
-    });
-    for (tile, partials) in partials.chunks_exact_mut(most * blocks).enumerate() {
-        let (first, rest) = partials.split_at_mut(most);
-        let start = tile % tiles * TILE;
-        for (i, running) in first.iter_mut().enumerate().take((queries - start).min(TILE)) {
-            rest.chunks_exact(most).for_each(|block| running.merge(&block[i]));
-            work.finish(tile / tiles, start + i, running, &scatter);
+    // Few queries and many keys: blocks are tasks, and their results are merged in order, a wave of them at a
+    // time, so that memory is bounded whatever the context.
+    let lines = shape.kv_heads * tiles;
+    let wave = (WAVE_TASKS * current_threads()).div_ceil(lines).min(blocks);
+    let mut running = vec![Partial::new(shape.head_dim); lines * most];
+    let mut partials = vec![Partial::new(shape.head_dim); lines * most * wave];
+    let count = |line: usize| (queries - line % tiles * TILE).min(TILE);
+    for start in (0..blocks).step_by(wave) {
+        let wave = wave.min(blocks - start);
+        let partials = &mut partials[..lines * most * wave];
+        for_each_chunk(partials, most, 1, |task, partials| {
+            let (line, block) = (task / wave, start + task % wave);
+            let place = Place { kv_head: line / tiles, first: line % tiles * TILE, block };
+            one_block(kernels, &work, place, &mut partials[..count(line)]);
+        });
+        let lines = running.chunks_exact_mut(most).zip(partials.chunks_exact(most * wave));
+        for (line, (running, partials)) in lines.enumerate() {
+            for block in partials.chunks_exact(most) {
+                let pairs = running.iter_mut().zip(block).take(count(line));
+                pairs.for_each(|(running, block)| running.merge(block));
+            }
+        }
+    }
+    for (line, running) in running.chunks_exact_mut(most).enumerate() {
+        for (i, result) in running.iter_mut().enumerate().take(count(line)) {
+            work.finish(line / tiles, line % tiles * TILE + i, result, &scatter);
         }
     }
 }
@@ -126,17 +139,12 @@ impl Partial {
 
     /// Adds the next block of keys.
     fn merge(&mut self, block: &Partial) {
-        if block.keys == 0 {
-            return;
+        if self.keys == 0 {
+            return self.clone_from(block);
         }
-        let joint = if block.max > self.max { block.max } else { self.max };
-        let skipped = mutant!("attention_merge_unscaled");
-        let a = if skipped { 1.0 } else { exp(self.max - joint) };
-        let b = exp(block.max - joint);
-        self.max = joint;
-        self.total = self.total * a + block.total * b;
-        for (x, y) in self.acc.iter_mut().zip(&block.acc) {
-            *x = *x * a + y * b;
+        if block.keys > 0 {
+            let running = (&mut self.max, &mut self.total, &mut self.acc[..]);
+            merge_body(running, (block.max, block.total, &block.acc));
         }
     }
 }
