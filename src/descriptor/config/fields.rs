@@ -97,7 +97,12 @@ impl<'a> Fields<'a> {
     /// The value of a key that has to be there; null is a value.
     pub(in crate::descriptor) fn present(&self, key: &'static str) -> Result<&'a JsonNode> {
         self.asked.borrow_mut().insert(key);
-        self.node.get(key).map(|m| &m.node).ok_or_else(|| self.missing(key, "a value or null"))
+        self.node.get(key).map(|m| &m.node).ok_or_else(|| self.missing(key, "a value"))
+    }
+
+    /// Refuses an absent key that null would be a value of.
+    pub(in crate::descriptor) fn given_or_null(&self, key: &'static str) -> Result<()> {
+        self.present(key).map(|_| ()).map_err(|_| self.missing(key, "a value or null"))
     }
 
     /// The refusal of an absent key, with a present key that looks like a misspelling of it.

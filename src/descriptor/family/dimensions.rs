@@ -54,7 +54,7 @@ fn read_attention(
 ) -> Result<Attention> {
     let query_heads = text.count("num_attention_heads")?;
     if !family.may_omit_kv_heads {
-        text.present("num_key_value_heads")?;
+        text.given_or_null("num_key_value_heads")?;
     }
     let kv_heads = text.optional_count("num_key_value_heads")?.unwrap_or(query_heads);
     if !query_heads.is_multiple_of(kv_heads) {
@@ -108,8 +108,8 @@ fn read_mla(keys: &Latent, family: &Family, text: &Fields<'_>) -> Result<Mla> {
         heads,
         // Null where queries are not compressed; published implementations take a rank where it is absent.
         query_rank: text
-            .present(keys.query_rank)
-            .and_then(|_| text.optional_count(keys.query_rank))?,
+            .given_or_null(keys.query_rank)
+            .and_then(|()| text.optional_count(keys.query_rank))?,
         latent_dim: text.count(keys.latent)?,
         nope_dim,
         value_dim: text.count(keys.value)?,

@@ -92,17 +92,19 @@ fn read_moe(rule: &Experts, text: &Fields<'_>) -> Result<Moe> {
     let shared = match rule.shared {
         Shared::None => None,
         Shared::Width { key, gate } => Some(SharedExpert { intermediate: text.count(key)?, gate }),
-        Shared::Count { key, gate } => match text.present(key).and(optional_natural(text, key))? {
-            None | Some(0) => None,
-            Some(count) => {
-                let width = count.saturating_mul(intermediate);
-                if width > DIMENSION_LIMIT {
-                    let problem = format!("{count} × {intermediate} exceeds {DIMENSION_LIMIT}");
-                    return Err(text.refuse(key, problem));
+        Shared::Count { key, gate } => {
+            match text.given_or_null(key).and(optional_natural(text, key))? {
+                None | Some(0) => None,
+                Some(count) => {
+                    let width = count.saturating_mul(intermediate);
+                    if width > DIMENSION_LIMIT {
+                        let problem = format!("{count} × {intermediate} exceeds {DIMENSION_LIMIT}");
+                        return Err(text.refuse(key, problem));
+                    }
+                    Some(SharedExpert { intermediate: width, gate })
                 }
-                Some(SharedExpert { intermediate: width, gate })
             }
-        },
+        }
     };
     Ok(Moe { experts, experts_per_token, intermediate, router, shared })
 }
