@@ -237,13 +237,18 @@ def store_states(model, ids, tensors):
 
 @torch.no_grad()
 def greedy(model, ids, steps):
-    """Greedy tokens by cached decoding; margins, and a check of every token, from one full pass."""
+    """Greedy tokens by cached decoding; margins, and a check of every token, from one full pass.
+
+    A model without any attention has no cache that transformers could ask for its length: full passes then.
+    """
+    kinds = getattr(model.config.get_text_config(), "layer_types", None) or ["full_attention"]
+    cached = any("attention" in kind and kind != "linear_attention" for kind in kinds)
     cache, chunk, tokens = None, ids, []
     for _ in range(steps):
-        out = model(torch.tensor([chunk]), past_key_values=cache, use_cache=True)
-        cache = out.past_key_values
+        out = model(torch.tensor([chunk]), past_key_values=cache, use_cache=cached)
+        cache = out.past_key_values if cached else None
         tokens.append(int(out.logits[0, -1].argmax()))
-        chunk = tokens[-1:]
+        chunk = tokens[-1:] if cached else ids + tokens
     rows = forward(model, ids + tokens[:-1]).logits[0, len(ids) - 1:]
     best = torch.topk(rows, 2, dim=1).values
     if rows.argmax(dim=1).tolist() != tokens:
