@@ -68,10 +68,13 @@ def main():
         report["greedy"] = {name: greedy(model, ids, args.greedy)
                             for name, (ids, _) in prompts.items()}
     if args.measure_bf16:
-        routes = {name: chosen_experts(model, ids) for name, (ids, _) in prompts.items()}
+        measured_on = prompts | draws(model, args.noise_prompts)
+        for name in measured_on.keys() - prompts.keys():
+            logits[name] = forward(model, measured_on[name][0]).logits[0].numpy()
+        routes = {name: chosen_experts(model, ids) for name, (ids, _) in measured_on.items()}
         del model
         rounded = load(args.model, torch.bfloat16)
-        report["measured"] = measure_bf16(rounded, prompts, logits, routes)
+        report["measured"] = measure_bf16(rounded, measured_on, logits, routes)
     report["tensors"] = {name: [str(t.dtype), list(t.shape)] for name, t in tensors.items()}
     write(args.out, report, tensors)
 
@@ -90,6 +93,8 @@ def arguments():
     parser.add_argument("--taps", metavar="NAME", help="keep the activations of this prompt")
     parser.add_argument("--states", metavar="NAME",
                         help="keep the gated-delta-net states after this prompt")
+    parser.add_argument("--noise-prompts", type=int, default=16, metavar="N",
+                        help="prompts of 64 random ids beside the others for --measure-bf16 [16]")
     parser.add_argument("--measure-bf16", action="store_true",
                         help="also run the model in BF16 and report how far it is from FP32")
     parser.add_argument("--about", metavar="TEXT", help="where the weights came from, for the file")
@@ -272,6 +277,13 @@ def chosen_experts(model, ids):
     for handle in hooks:
         handle.remove()
     return np.stack(kept, axis=1) if kept else None
+
+
+def draws(model, count):
+    """More prompts to measure noise on: a maximum over the few rows before a flip is a low estimate."""
+    rng = np.random.default_rng(1)
+    vocabulary = model.config.get_text_config().vocab_size
+    return {f"noise{i}": (rng.integers(0, vocabulary, 64).tolist(), None) for i in range(count)}
 
 
 def measure_bf16(model, prompts, logits, routes):
