@@ -5,6 +5,7 @@
     python scripts/make_tiny.py --list
     python scripts/make_tiny.py --variant deepseek_v2-query-rank --out DIR
     python scripts/make_tiny.py --variant qwen2 --set num_key_value_heads=1 --out DIR
+    python scripts/make_tiny.py --variant qwen3_5_moe --published --out DIR
 
 Beside the checkpoint it writes prompts.json: random ids of the lengths given by --lengths. Then
 
@@ -25,6 +26,7 @@ from pathlib import Path
 
 import torch
 import transformers
+from safetensors.torch import save_file
 
 COMMON = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=4, num_attention_heads=4,
               num_key_value_heads=2, vocab_size=512, max_position_embeddings=4096,
@@ -118,11 +120,37 @@ def main():
         for name, parameter in model.named_parameters():
             parameter.copy_(draw(name, parameter))
     model.to(torch.bfloat16).save_pretrained(args.out)
+    if args.published:
+        publish(model, args.out)
     words = random.Random(args.seed)
     lengths = args.lengths
     prompts = {f"t{n}": [words.randrange(config.vocab_size) for _ in range(n)] for n in lengths}
     (args.out / "prompts.json").write_text(json.dumps(prompts) + "\n")
     print(f"{args.out}: {model_type}, {sum(p.numel() for p in model.parameters())} parameters")
+
+
+def publish(model, out):
+    """Writes config and weights again as multimodal checkpoints of Qwen3.5 are published: the text model's
+    config nested, its tensors under `model.language_model.`, the experts of a layer in two tensors (which
+    `save_pretrained` takes apart), and beside them parts that a text engine leaves out."""
+    text = json.loads((out / "config.json").read_text(encoding="utf-8"))
+    outer = {key: text.pop(key) for key in ("tie_word_embeddings", "transformers_version")}
+    del text["architectures"]
+    config = {
+        "architectures": [type(model).__name__.replace("CausalLM", "ConditionalGeneration")],
+        "image_token_id": 3,
+        "model_type": text["model_type"].removesuffix("_text"),
+        "text_config": {**text, "mtp_num_hidden_layers": 1},
+        "vision_config": {"depth": 1, "hidden_size": 32, "out_hidden_size": text["hidden_size"]},
+        **outer,
+    }
+    (out / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    tensors = {name.replace("model.", "model.language_model.", 1): tensor.contiguous()
+               for name, tensor in model.state_dict().items()}
+    hidden = text["hidden_size"]
+    tensors["mtp.fc.weight"] = torch.randn(hidden, 2 * hidden, dtype=torch.bfloat16)
+    tensors["model.visual.pos_embed.weight"] = torch.randn(16, 32, dtype=torch.bfloat16)
+    save_file(tensors, out / "model.safetensors", metadata={"format": "pt"})
 
 
 def draw(name, parameter):
@@ -150,6 +178,8 @@ def arguments():
     parser.add_argument("--list", action="store_true", help="list the variants")
     parser.add_argument("--variant", choices=VARIANTS, metavar="NAME")
     parser.add_argument("--set", nargs="+", type=setting, default=[], metavar="KEY=JSON")
+    parser.add_argument("--published", action="store_true",
+                        help="write a text model of Qwen3.5 as multimodal checkpoints are published")
     parser.add_argument("--lengths", nargs="+", type=int, default=[7, 65, 129, 257])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path)
@@ -158,6 +188,8 @@ def arguments():
         raise SystemExit("\n".join(VARIANTS))
     if not (args.variant and args.out):
         parser.error("--variant and --out are needed")
+    if args.published and not VARIANTS[args.variant][0].endswith("_text"):
+        parser.error("--published is for the text models of Qwen3.5")
     args.out.mkdir(parents=True, exist_ok=True)
     return args
 
