@@ -141,9 +141,10 @@ impl FileLayouts {
 mod tests {
     use crate::harness::testing::problems;
 
-    const SHIPPED: [&str; 3] = [
+    const SHIPPED: [&str; 4] = [
         include_str!("../../../../gates/file-layouts-qwen3.yaml"),
         include_str!("../../../../gates/file-layouts-qwen3-5.yaml"),
+        include_str!("../../../../gates/file-layouts-qwen3-5-moe.yaml"),
         include_str!("../../../../gates/file-layouts-deepseek-v2.yaml"),
     ];
 
@@ -190,6 +191,9 @@ mod tests {
         assert!(found.len() == 1 && found[0].ends_with(&message), "{found:?}");
         let fuse = "case: other\n    fuse: { roles: [mlp_gate, mlp_down], tensor: 'model.layers.{layer}.x.weight' }";
         let found = problems(&gate(fuse));
+        assert!(found[0].starts_with("other: expected the model to load"), "{found:?}");
+        let elsewhere = "case: other\n    separate: { mlp_up: 'model.layers.{layer}.x.weight' }";
+        let found = problems(&gate(elsewhere));
         assert!(found[0].starts_with("other: expected the model to load"), "{found:?}");
     }
 }

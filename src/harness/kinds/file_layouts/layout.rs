@@ -6,6 +6,7 @@ use crate::harness::spec::NonEmpty;
 use crate::weights::{LoadOptions, Model, WriteOptions, write_weights};
 use schemars::JsonSchema;
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -21,6 +22,10 @@ pub(super) struct Layout {
     /// Writes several weights of a layer into one tensor, which a descriptor's views take apart.
     #[serde(default)]
     fuse: Option<Fuse>,
+    /// Writes weights into tensors of their own, role by role: one for each expert where `{expert}` is in
+    /// the name. The adapter has to find them.
+    #[serde(default)]
+    separate: Option<BTreeMap<String, String>>,
     /// Steps on the files, after that.
     #[serde(default)]
     change: Option<NonEmpty<Change>>,
@@ -64,10 +69,9 @@ impl Layout {
     /// A sentence: the layout does not fit the model.
     pub(super) fn write(&self, valid: &Path, folder: &Path) -> Result<Model, String> {
         fs::create_dir_all(folder).map_err(|e| e.to_string())?;
-        let rewritten = self.rewrite.is_some() || self.fuse.is_some();
+        let rewritten = self.rewrite.is_some() || self.fuse.is_some() || self.separate.is_some();
         copy(valid, folder, !rewritten)?;
         let source = Model::open(valid).map_err(|e| e.to_string())?;
-        let mut descriptor: Option<Descriptor> = None;
         if let Some(rewrite) = &self.rewrite {
             let options = WriteOptions {
                 max_shard_bytes: rewrite
@@ -83,15 +87,16 @@ impl Layout {
             };
             source.checkpoint.rewrite(folder, rename, &options).map_err(|e| e.to_string())?;
         }
-        if let Some(fuse) = &self.fuse {
-            let fused = fuse.descriptor(&source.descriptor)?;
+        let of = &source.descriptor;
+        let fused = self.fuse.as_ref().map(|fuse| fuse.descriptor(of)).transpose()?;
+        let separated = self.separate.as_ref().map(|tensors| separate(tensors, of)).transpose()?;
+        if let Some(written) = fused.as_ref().or(separated.as_ref()) {
             let weights = source.load(&LoadOptions::default()).map_err(|e| e.to_string())?;
-            write_weights(folder, &fused, &weights, &WriteOptions::default())
+            write_weights(folder, written, &weights, &WriteOptions::default())
                 .map_err(|e| e.to_string())?;
-            descriptor = Some(fused);
         }
         self.change.iter().flat_map(|c| c.iter()).try_for_each(|change| change.apply(folder))?;
-        match descriptor {
+        match fused {
             Some(descriptor) => Model::with_descriptor(folder, descriptor),
             None => Model::open(folder),
         }
@@ -150,6 +155,17 @@ impl Fuse {
         descriptor.validate().map_err(|e| e.to_string())?;
         Ok(descriptor)
     }
+}
+
+/// The descriptor with these roles in whole tensors of these names.
+fn separate(tensors: &BTreeMap<String, String>, of: &Descriptor) -> Result<Descriptor, String> {
+    let mut descriptor = of.clone();
+    for (name, tensor) in tensors {
+        let view = View { tensor: tensor.clone(), rows: RowPattern::All };
+        role(&mut descriptor, name)?.views = vec![view];
+    }
+    descriptor.validate().map_err(|e| e.to_string())?;
+    Ok(descriptor)
 }
 
 fn role<'d>(descriptor: &'d mut Descriptor, name: &str) -> Result<&'d mut Role, String> {
