@@ -50,9 +50,11 @@ pub(in crate::harness::kinds) struct PlacementEquivalence {
     checks: Option<NonEmpty<What>>,
     /// Tokens of the prompt.
     prompt_tokens: usize,
-    /// How logits must agree: `bitwise` (activations and states too), or bounds for placements whose
-    /// cuts are no subtrees of the reduction tree. The plan must say the same.
-    expect: Expectations<Check>,
+    /// How logits must agree in `forward`, the only check that reads it: `bitwise` (activations and states
+    /// too), or bounds for placements whose cuts are no subtrees of the reduction tree. The plan must say
+    /// the same.
+    #[serde(default)]
+    expect: Option<Expectations<Check>>,
 }
 
 impl KindSpec for PlacementEquivalence {
@@ -77,6 +79,12 @@ impl GateKind for PlacementEquivalence {
             }
         }
         let checks = self.checks.as_ref().map_or(&What::ALL[..], |listed| listed);
+        match (checks.contains(&What::Forward), &self.expect) {
+            (true, None) => Err("`forward` needs `expect`: how logits must agree"),
+            (false, Some(_)) => Err("nothing reads `expect`: `forward` is not among the checks"),
+            _ => Ok(()),
+        }
+        .map_err(|message| Fault::at("expect", message))?;
         let names = checks.iter().map(|check| check.name());
         Ok(Matrix::new().axis("placement", &self.placements).cases(names))
     }
@@ -90,7 +98,7 @@ impl GateKind for PlacementEquivalence {
     }
 
     fn expectations(&self) -> Vec<&Select> {
-        self.expect.iter().map(|row| &row.when).collect()
+        self.expect.iter().flat_map(|rows| rows.iter()).map(|row| &row.when).collect()
     }
 }
 
@@ -101,20 +109,19 @@ impl PlacementEquivalence {
         let ranks = ranks.ok_or_else(|| format!("no placement `{name}`"))?;
         let weighted = self.model.weighted(context)?;
         let placed = weighted.engine(Some(ranks), cell, context)?;
-        let check = find(&self.expect, cell)?;
         let what = What::ALL.into_iter().find(|what| cell.case.as_deref() == Some(what.name()));
         let what = what.ok_or("the cell names no check")?;
-        let subtrees = identity::off_the_tree(&placed).is_empty();
-        // Only `forward` compares with one device.
-        if matches!(what, What::Forward) && subtrees != (*check == Check::Bitwise) {
-            let says = if subtrees { "is a subtree" } else { "is no subtree" };
-            return Ok(Outcome::fail(format!(
-                "the plan says that a cut {says}, `expect` says {}",
-                if subtrees { "bounds" } else { "bitwise" }
-            )));
-        }
         match what {
             What::Forward => {
+                let check = find(self.expect.as_deref().unwrap_or_default(), cell)?;
+                let subtrees = identity::off_the_tree(&placed).is_empty();
+                if subtrees != (*check == Check::Bitwise) {
+                    let says = if subtrees { "is a subtree" } else { "is no subtree" };
+                    return Ok(Outcome::fail(format!(
+                        "the plan says that a cut {says}, `expect` says {}",
+                        if subtrees { "bounds" } else { "bitwise" }
+                    )));
+                }
                 let one =
                     || Trace::execute(&weighted.engine(None, cell, context)?, self.prompt_tokens);
                 let (model, tokens) = (self.model.name(), self.prompt_tokens);

@@ -5,7 +5,7 @@ use super::identity::decide;
 use super::trace::{Trace, compare};
 use crate::harness::kind::Verdict;
 use crate::harness::spec::{Check, Tolerance};
-use crate::harness::testing::problems;
+use crate::harness::testing::{gate, problems, root};
 
 fn trace(change: impl FnOnce(&mut Trace)) -> Trace {
     let mut trace = Trace {
@@ -58,7 +58,7 @@ fn ids_move_as_the_plan_says() {
 
 #[test]
 fn expectations_and_plans_must_agree() {
-    let gate = |model: &str, expect: &str| {
+    let found = |model: &str, expect: &str| {
         problems(&format!(
             "gate: t\nclaim: c\ntrack: contract\nkind: placement_equivalence\npolicy: [f32]\n\
              model: {{ synth: {{ descriptor: ../{model}, seed: 7 }} }}\nplacements: [{{ tp: 2 }}]\n\
@@ -66,10 +66,37 @@ fn expectations_and_plans_must_agree() {
         ))
     };
     let parallel = "tests/fixtures/parallel/llama";
-    assert_eq!(gate(parallel, "bitwise"), [""; 0]);
-    assert!(gate(parallel, "{ max_abs: 1 }")[0].contains("the plan says that a cut is a subtree"));
+    assert_eq!(found(parallel, "bitwise"), [""; 0]);
+    assert!(found(parallel, "{ max_abs: 1 }")[0].contains("the plan says that a cut is a subtree"));
     let tiny = "descriptors/tiny-llama.json";
-    assert_eq!(gate(tiny, "{ max_abs: 1e-3 }"), [""; 0]);
-    assert!(gate(tiny, "bitwise")[0].contains("the plan says that a cut is no subtree"));
-    assert!(gate(tiny, "{ max_abs: 1e-12 }")[0].contains("max_abs is"));
+    assert_eq!(found(tiny, "{ max_abs: 1e-3 }"), [""; 0]);
+    assert!(found(tiny, "bitwise")[0].contains("the plan says that a cut is no subtree"));
+    assert!(found(tiny, "{ max_abs: 1e-12 }")[0].contains("max_abs is"));
+}
+
+#[test]
+fn expectations_stand_where_something_reads_them() {
+    let planned = |rest: &str| {
+        let text = format!(
+            "gate: t\nclaim: c\ntrack: contract\nkind: placement_equivalence\npolicy: [f32]\n\
+             model: {{ dir: ../tests/fixtures/llama }}\nplacements: [{{ tp: 2 }}]\n\
+             prompt_tokens: 9\n{rest}\n"
+        );
+        let scope = crate::harness::PlanScope {
+            device: crate::backend::DeviceKind::Cpu,
+            policy: None,
+            long: false,
+            root: root(),
+            base: root(),
+        };
+        let cases = gate(&text).unwrap().kind.cases(&scope);
+        cases.map(|cases| cases.len()).map_err(|fault| fault.message)
+    };
+    let bounds = "expect: [{ then: { max_abs: 1 } }]";
+    assert_eq!(planned(bounds), Ok(3));
+    assert_eq!(planned("checks: [state, identity]"), Ok(2));
+    let unread = planned(&format!("checks: [state, identity]\n{bounds}")).unwrap_err();
+    assert_eq!(unread, "nothing reads `expect`: `forward` is not among the checks");
+    let missing = planned("checks: [forward]").unwrap_err();
+    assert_eq!(missing, "`forward` needs `expect`: how logits must agree");
 }
