@@ -42,3 +42,12 @@ fn canonical_json_reads_back_to_the_same_bytes() {
         assert_eq!(back.to_json(), text);
     }
 }
+
+#[test]
+fn the_page_on_families_quotes_a_whole_one() {
+    let page = include_str!("../docs/families.md");
+    let file = include_str!("../src/descriptor/family/qwen2.rs");
+    let quoted = page.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next());
+    assert_eq!(quoted, file.find("pub(super) const").map(|item| &file[item..]));
+    assert!(quoted.is_some_and(|item| item.starts_with("pub(super) const QWEN2")));
+}
