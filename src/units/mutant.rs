@@ -76,6 +76,7 @@ mutants! {
     "fast_query_misses_last_key" in "attention_core": "under `fast` a query does not see its own key",
     "fast_value_pairs_swapped" in "kv_write": "under `fast` values of neighbouring positions change places",
     "attention_misses_own_key" in "attention_core": "a query does not see its own key",
+    "attention_window_one_short" in "attention_core": "a sliding window leaves out its oldest key",
     "attention_wrong_kv_head" in "attention_core": "query heads take turns over the key heads",
     "head_norm_skips_last" in "per_head_norm": "the last head is not normalised",
     "head_norm_other_style" in "per_head_norm": "w in place of 1 + w and vice versa",

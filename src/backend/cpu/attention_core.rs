@@ -83,7 +83,8 @@ fn one_row<E: Widen>(
     let (mut max, mut total) = (0.0, 0.0);
     scratch.block.resize(shape.head_dim, 0.0);
     // Blocks stay those of absolute positions; a window leaves out the keys before it.
-    let seen_from = shape.window.map_or(0, |window| keys.saturating_sub(window));
+    let one_short = usize::from(mutant!("attention_window_one_short"));
+    let seen_from = shape.window.map_or(0, |window| keys.saturating_sub(window - one_short));
     let first = seen_from / BLOCK_TOKENS;
     for (b, page) in pages.iter().enumerate().take(keys.div_ceil(BLOCK_TOKENS)).skip(first) {
         let n = (keys - b * BLOCK_TOKENS).min(BLOCK_TOKENS);

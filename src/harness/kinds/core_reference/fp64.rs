@@ -3,20 +3,22 @@
 use super::inputs::{
     AttentionInputs, AttentionShape, GdnInputs, GdnShape, LatentInputs, LatentShape,
 };
+use std::ops::RangeInclusive;
 
-/// Causal softmax(q·kᵀ / √head_dim)·v, `[token][query head][head_dim]`.
+/// Causal softmax(q·kᵀ / √head_dim)·v over the keys seen, `[token][query head][head_dim]`.
 ///
 /// Vaswani et al., "Attention is all you need" (2017); query head h reads key head
 /// h / (heads / kv_heads).
 pub(super) fn attention(inputs: &AttentionInputs) -> Vec<f64> {
-    let AttentionShape { tokens, heads, kv_heads, head_dim } = inputs.shape;
+    let AttentionShape { tokens, heads, kv_heads, head_dim, .. } = inputs.shape;
     let mut out = vec![0.0; tokens * heads * head_dim];
     for (i, out) in out.chunks_exact_mut(head_dim).enumerate() {
         let kv_head = i % heads / (heads / kv_heads);
         let Softmax { weights, total, .. } = Softmax::of(scores(inputs, i));
+        let seen = inputs.shape.seen(i / heads);
         for (d, out) in out.iter_mut().enumerate() {
             let value = |t: usize| f64::from(inputs.v[(t * kv_heads + kv_head) * head_dim + d]);
-            let sum: f64 = weights.iter().enumerate().map(|(t, w)| w * value(t)).sum();
+            let sum: f64 = weights.iter().zip(seen.clone()).map(|(w, t)| w * value(t)).sum();
             *out = sum / total;
         }
     }
@@ -52,7 +54,15 @@ impl Softmax {
     }
 }
 
-/// q·k / √head_dim of item `i`, a row and head, for every key up to its row's.
+impl AttentionShape {
+    /// The keys that a row sees: its own and those before, or the last of these.
+    fn seen(&self, row: usize) -> RangeInclusive<usize> {
+        let first = self.window.map_or(0, |window| (row + 1).saturating_sub(window));
+        first..=row
+    }
+}
+
+/// q·k / √head_dim of item `i`, a row and head, for every key seen.
 fn scores(inputs: &AttentionInputs, i: usize) -> Vec<f64> {
     let AttentionShape { heads, kv_heads, head_dim, .. } = inputs.shape;
     let (row, kv_head) = (i / heads, i % heads / (heads / kv_heads));
@@ -62,7 +72,7 @@ fn scores(inputs: &AttentionInputs, i: usize) -> Vec<f64> {
         let dot: f64 = q.iter().zip(k).map(|(q, k)| f64::from(*q) * f64::from(*k)).sum();
         dot / (head_dim as f64).sqrt()
     };
-    (0..=row).map(score).collect()
+    inputs.shape.seen(row).map(score).collect()
 }
 
 /// Causal attention over keys and values that are made of latents, nothing absorbed: `[token][head][value]`.
@@ -188,8 +198,8 @@ mod tests {
             let heads = numbers(&case["heads"]);
             if case["core"] == "attention_core" {
                 let head_dim = case["head_dim"].as_u64().unwrap() as usize;
-                let shape =
-                    AttentionShape { tokens, heads: heads[0], kv_heads: heads[1], head_dim };
+                let [heads, kv_heads] = heads[..] else { panic!("two numbers") };
+                let shape = AttentionShape { tokens, heads, kv_heads, head_dim, window: None };
                 let out = attention(&AttentionInputs::new(shape));
                 compare(case, &out, shape.heads * head_dim, head_dim);
             } else {

@@ -20,11 +20,13 @@ pub(super) struct AttentionShape {
     pub(super) heads: usize,
     pub(super) kv_heads: usize,
     pub(super) head_dim: usize,
+    /// Keys that a query sees, its own included; `None` for all.
+    pub(super) window: Option<usize>,
 }
 
 impl AttentionInputs {
     pub(super) fn new(shape: AttentionShape) -> AttentionInputs {
-        let AttentionShape { tokens, heads, kv_heads, head_dim } = shape;
+        let AttentionShape { tokens, heads, kv_heads, head_dim, .. } = shape;
         AttentionInputs {
             shape,
             // Scores spread over several units, so that the softmax is neither flat nor one-hot.

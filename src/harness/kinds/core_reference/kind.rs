@@ -40,6 +40,9 @@ struct Shapes {
     #[serde(default)]
     mla: Option<NonEmpty<[usize; 5]>>,
     tokens: NonEmpty<usize>,
+    /// Keys that a query of `attention_core` sees, its own included. Left out, all.
+    #[serde(default)]
+    window: Option<NonEmpty<usize>>,
     /// Tokens of one step.
     chunk_tokens: NonEmpty<usize>,
 }
@@ -91,10 +94,15 @@ impl GateKind for CoreReference {
             }
         };
         Bound::check(&self.expect)?;
-        Ok(matrix
-            .axis("tokens", &shapes.tokens)
-            .axis("chunk_tokens", &shapes.chunk_tokens)
-            .cases([self.region]))
+        let mut matrix = matrix.axis("tokens", &shapes.tokens);
+        if let Some(window) = &shapes.window {
+            if self.region != Region::AttentionCore || window.contains(&0) {
+                let why = "is of `attention_core`, and holds a query's own key";
+                return Err(Fault::at("matrix", format!("`window` {why}")));
+            }
+            matrix = matrix.axis("window", window);
+        }
+        Ok(matrix.axis("chunk_tokens", &shapes.chunk_tokens).cases([self.region]))
     }
 
     fn run(&self, cell: &Cell, context: &RunContext) -> Outcome {
@@ -139,14 +147,16 @@ impl CoreReference {
             list.try_into().map_err(|_| format!("axis `{axis}` needs two numbers"))
         };
         let (heads, dims) = (pair("heads")?, pair("head_dim")?);
-        let key = format!("fp64 {} {heads:?} {dims:?} {tokens}", self.region);
         let compared = if self.region == Region::AttentionCore {
             let [head_dim, value_dim] = dims;
             if head_dim != value_dim {
                 return Err("attention has one head_dim: give it twice".into());
             }
-            let shape = AttentionShape { tokens, heads: heads[0], kv_heads: heads[1], head_dim };
+            let window = self.matrix.window.as_ref().map(|_| cell.read("window")).transpose()?;
+            let [heads, kv_heads] = heads;
+            let shape = AttentionShape { tokens, heads, kv_heads, head_dim, window };
             let inputs = AttentionInputs::new(shape);
+            let key = format!("fp64 {shape:?}");
             let expected =
                 context.cache.get_or_make(&key, || Ok::<_, String>(fp64::attention(&inputs)))?;
             let out = run::attention(&inputs, how)?;
@@ -166,6 +176,7 @@ impl CoreReference {
                 value_dim: dims[1],
             };
             let inputs = GdnInputs::new(shape);
+            let key = format!("fp64 {shape:?}");
             let expected = context
                 .cache
                 .get_or_make(&key, || Ok::<_, String>(fp64::gated_delta_net(&inputs)))?;

@@ -129,7 +129,7 @@ pub(super) fn attention_asked(
     how: Execution,
     log_sums: bool,
 ) -> Result<(Vec<f32>, Vec<f32>), String> {
-    let AttentionShape { tokens, heads, kv_heads, head_dim } = inputs.shape;
+    let AttentionShape { tokens, heads, kv_heads, head_dim, window } = inputs.shape;
     let (q, kv) = (heads * head_dim, kv_heads * head_dim);
     let widths = [("q", q), ("k", kv), ("v", kv), ("out", q), ("log_sums", heads)];
     let sums = log_sums.then_some(Buf(4));
@@ -137,8 +137,8 @@ pub(super) fn attention_asked(
         OpKind::KvWrite { k: Buf(1), v: Buf(2), slot: 0 },
         OpKind::AttentionCore { q: Buf(0), slot: 0, heads, out: Buf(3), log_sums: sums },
     ];
-    let cache =
-        CacheSpec { layer: 0, kv_heads, head_dim, value_dim: head_dim, kind: CacheKind::Full };
+    let kind = window.map_or(CacheKind::Full, CacheKind::Window);
+    let cache = CacheSpec { layer: 0, kv_heads, head_dim, value_dim: head_dim, kind };
     let mut bench = Bench::new(&widths, ops, Some(cache), None, HashMap::new(), how)?;
     let given = [&inputs.q, &inputs.k, &inputs.v].map(Vec::as_slice);
     let outputs = 1 + usize::from(log_sums);

@@ -15,7 +15,7 @@ const HOW: Execution =
 
 #[test]
 fn a_wrong_attention_fails() {
-    let shape = AttentionShape { tokens: 300, heads: 4, kv_heads: 2, head_dim: 16 };
+    let shape = AttentionShape { tokens: 300, heads: 4, kv_heads: 2, head_dim: 16, window: None };
     let inputs = AttentionInputs::new(shape);
     let found = run::attention(&inputs, HOW).unwrap();
     let verdict = |change: &dyn Fn(&mut AttentionInputs), found: &[f32]| {
@@ -37,9 +37,34 @@ fn a_wrong_attention_fails() {
     assert_eq!(verdict(&|_| (), &found[1..]), Verdict::Fail, "a value is missing");
 }
 
+/// Another window is found, and a row sees its last keys as if there were no others.
+#[test]
+fn a_wrong_window_fails() {
+    let window = Some(37);
+    let shape = AttentionShape { tokens: 300, heads: 4, kv_heads: 2, head_dim: 16, window };
+    let inputs = AttentionInputs::new(shape);
+    let found = run::attention(&inputs, HOW).unwrap();
+    let verdict = |window| {
+        let inputs =
+            AttentionInputs { shape: AttentionShape { window, ..shape }, ..inputs.clone() };
+        decide(&[("out", fp64::attention(&inputs), found.clone())], &BOUND).verdict
+    };
+    assert_eq!(verdict(window), Verdict::Pass);
+    for wrong in [Some(36), Some(38), None] {
+        assert_eq!(verdict(wrong), Verdict::Fail, "{wrong:?}");
+    }
+    let last = AttentionInputs {
+        shape: AttentionShape { tokens: 37, window: None, ..shape },
+        q: inputs.q[263 * 64..].to_vec(),
+        k: inputs.k[263 * 32..].to_vec(),
+        v: inputs.v[263 * 32..].to_vec(),
+    };
+    assert_eq!(fp64::attention(&inputs)[299 * 64..], fp64::attention(&last)[36 * 64..]);
+}
+
 #[test]
 fn wrong_sums_of_attention_fail() {
-    let shape = AttentionShape { tokens: 40, heads: 2, kv_heads: 1, head_dim: 16 };
+    let shape = AttentionShape { tokens: 40, heads: 2, kv_heads: 1, head_dim: 16, window: None };
     let inputs = AttentionInputs::new(shape);
     let sums: Vec<f32> = fp64::log_sums(&inputs).iter().map(|x| *x as f32).collect();
     let out = vec![0.5f32; 3];

@@ -1,39 +1,43 @@
 //! The axes of a region's matrix.
 
+use super::rotary::Scaling;
 use crate::backend::Region;
 use crate::descriptor::{GatedDeltaNet, NormStyle, RopeConvention};
 use crate::harness::Matrix;
 use crate::harness::kind::Cell;
 use crate::harness::spec::NonEmpty;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 macro_rules! axes {
     ($($(#[$doc:meta])* $name:ident: $type:ty => $text:expr,)*) => {
-        /// Values of each axis; a region needs exactly those that its shapes have.
+        /// Values of each axis; a region has those that its shapes have, and some may be left out.
         #[derive(Debug, Default, Deserialize, schemars::JsonSchema)]
         #[serde(deny_unknown_fields)]
         pub(super) struct Axes { $($(#[$doc])* #[serde(default)] $name: Option<NonEmpty<$type>>,)* }
 
         impl Axes {
-            /// The product of the `needed` axes, in that order.
-            pub(super) fn matrix(&self, needed: &[&str]) -> Result<Matrix, String> {
+            /// The product of a region's axes, in their order.
+            pub(super) fn matrix(&self, region: Region) -> Result<Matrix, String> {
+                let optional = optional_axes_of(region);
+                let known = [axes_of(region), optional].concat();
                 let mut values: Vec<(&str, Vec<String>)> = Vec::new();
                 $(if let Some(list) = &self.$name {
                     let text: fn(&$type) -> String = $text;
                     values.push((stringify!($name), list.iter().map(text).collect()));
                 })*
-                if let Some((name, _)) = values.iter().find(|(name, _)| !needed.contains(name)) {
+                if let Some((name, _)) = values.iter().find(|(name, _)| !known.contains(name)) {
                     return Err(format!(
-                        "this region has no axis `{name}`; it has {}", needed.join(", ")
+                        "this region has no axis `{name}`; it has {}", known.join(", ")
                     ));
                 }
                 let mut matrix = Matrix::new();
-                for name in needed {
-                    let (_, list) = values
-                        .iter()
-                        .find(|(n, _)| n == name)
-                        .ok_or_else(|| format!("the region's axis `{name}` is missing"))?;
-                    matrix = matrix.axis(name, list);
+                for name in known {
+                    match values.iter().find(|(n, _)| *n == name) {
+                        Some((_, list)) => matrix = matrix.axis(name, list),
+                        None if optional.contains(&name) => {}
+                        None => return Err(format!("the region's axis `{name}` is missing")),
+                    }
                 }
                 Ok(matrix)
             }
@@ -50,6 +54,10 @@ axes! {
     rotary_dim: usize => usize::to_string,
     /// Which dimensions form a rotated pair.
     convention: RopeConvention => |v| word(v),
+    /// How frequencies are scaled; left out, they are not.
+    scaling: Scaling => |v| word(v),
+    /// The first dimension of a head that rotates; left out, 0.
+    offset: usize => usize::to_string,
     /// How norm weights act.
     style: NormStyle => |v| word(v),
     /// Ranks that meet.
@@ -68,15 +76,19 @@ axes! {
     experts: [usize; 2] => |v| format!("{}x{}", v[0], v[1]),
     /// Groups of experts, and those that are kept.
     groups: [usize; 2] => |v| format!("{}x{}", v[0], v[1]),
+    /// Whether the shared expert has a gate; left out, it has.
+    gated: bool => bool::to_string,
     /// Width of one expert.
     intermediate: usize => usize::to_string,
     /// Rows of the sequence.
     tokens: usize => usize::to_string,
     /// Cached positions, the last rows of which are executed.
     kv_tokens: usize => usize::to_string,
+    /// Keys that a query sees, its own included; left out, all.
+    window: usize => usize::to_string,
 }
 
-/// The axes that a region's shapes have, in the order of trial names.
+/// The axes that a region needs, in the order of trial names.
 pub(super) fn axes_of(region: Region) -> &'static [&'static str] {
     match region {
         Region::Embedding
@@ -112,6 +124,16 @@ pub(super) fn axes_of(region: Region) -> &'static [&'static str] {
     }
 }
 
+/// The axes that may be left out, after those of [`axes_of`] in trial names.
+fn optional_axes_of(region: Region) -> &'static [&'static str] {
+    match region {
+        Region::AttentionCore => &["window"],
+        Region::MoeShared => &["gated"],
+        Region::Rope => &["scaling", "offset"],
+        _ => &[],
+    }
+}
+
 /// The snake_case spelling of an enum value.
 fn word(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
@@ -120,20 +142,19 @@ fn word(value: &impl Serialize) -> String {
     }
 }
 
-pub(super) fn style(cell: &Cell) -> Result<NormStyle, String> {
-    match cell.axis("style").as_deref() {
-        Some("plain") => Ok(NormStyle::Plain),
-        Some("one_plus") => Ok(NormStyle::OnePlus),
-        other => Err(format!("axis `style` is {other:?}")),
-    }
+/// An enum value of an axis, by its snake_case spelling.
+pub(super) fn read_word<T: DeserializeOwned>(cell: &Cell, axis: &str) -> Result<T, String> {
+    let text: String = cell.read(axis)?;
+    serde_json::from_value(text.into()).map_err(|e| format!("axis `{axis}`: {e}"))
 }
 
-pub(super) fn convention(cell: &Cell) -> Result<RopeConvention, String> {
-    match cell.axis("convention").as_deref() {
-        Some("half_split") => Ok(RopeConvention::HalfSplit),
-        Some("interleaved") => Ok(RopeConvention::Interleaved),
-        other => Err(format!("axis `convention` is {other:?}")),
-    }
+/// What `read` gives of an axis, where the cell has it.
+pub(super) fn optional<T>(
+    cell: &Cell,
+    axis: &str,
+    read: impl Fn(&Cell, &str) -> Result<T, String>,
+) -> Result<Option<T>, String> {
+    cell.axis(axis).map(|_| read(cell, axis)).transpose()
 }
 
 pub(super) fn pair(cell: &Cell) -> Result<[usize; 2], String> {

@@ -3,7 +3,7 @@
 //! The places of gathered rows depend on the rows beside them, so `moe_permute`, `moe_experts` and
 //! `moe_combine` are compared through the sum that brings every row back to its own place.
 
-use super::axes::{pair_of, style};
+use super::axes::{optional, pair_of, style};
 use super::builder::Builder;
 use super::subject::Draw;
 use crate::backend::cpu::{CpuModel, CpuOptions, Isa};
@@ -54,9 +54,10 @@ fn shared(b: &mut Builder, cell: &Cell) -> Result<(), String> {
     let width = cell.read("width")?;
     let x = b.input("x", width, Draw::Activation);
     let shared = b.input("shared", width, Draw::Activation);
-    let gate = b.input("gate", 1, Draw::Activation);
+    let gated = optional(cell, "gated", Cell::read)?.unwrap_or(true);
+    let gate = gated.then(|| b.input("gate", 1, Draw::Activation));
     b.outputs.push(x);
-    b.op(OpKind::MoeShared { x, shared, gate: Some(gate) });
+    b.op(OpKind::MoeShared { x, shared, gate });
     Ok(())
 }
 

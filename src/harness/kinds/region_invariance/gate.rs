@@ -1,6 +1,6 @@
 //! The gate: cases, verdicts by the inventory.
 
-use super::axes::{Axes, axes_of};
+use super::axes::Axes;
 use super::execute::{Execution, execute};
 use super::schedule;
 use super::subject::Subject;
@@ -47,8 +47,7 @@ impl GateKind for RegionInvariance {
             let why = "`recurrent_prefill` is what the other cases are compared with";
             return Err(Fault::at("cases", why));
         }
-        let needed = axes_of(self.region);
-        let matrix = self.matrix.matrix(needed).map_err(|why| Fault::at("matrix", why))?;
+        let matrix = self.matrix.matrix(self.region).map_err(|why| Fault::at("matrix", why))?;
         Ok(matrix.cases(self.cases.iter().map(|c| c.name())))
     }
 

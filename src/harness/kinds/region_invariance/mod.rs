@@ -10,6 +10,7 @@ mod latent;
 mod material;
 mod ranks;
 mod reference;
+mod rotary;
 mod schedule;
 mod subject;
 #[cfg(test)]

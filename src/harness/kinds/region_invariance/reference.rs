@@ -1,6 +1,6 @@
 //! `region_reference`: what a region computes, beside the CPU in FP32.
 
-use super::axes::{Axes, axes_of};
+use super::axes::Axes;
 use super::execute::{Execution, execute};
 use super::schedule::{self, Move};
 use super::subject::Subject;
@@ -42,8 +42,7 @@ impl GateKind for RegionReference {
             return Err(Fault::at("region", format!("`{}` {why}", self.region)));
         }
         Bound::check(&self.expect)?;
-        let matrix = self.matrix.matrix(axes_of(self.region));
-        let matrix = matrix.map_err(|why| Fault::at("matrix", why))?;
+        let matrix = self.matrix.matrix(self.region).map_err(|why| Fault::at("matrix", why))?;
         Ok(matrix.cases(self.cases.iter().map(|c| c.name())))
     }
 

@@ -1,22 +1,23 @@
 //! A region by itself: a plan of one operation, weights and inputs.
 
-use super::axes::{axes_of, convention, dims, pair, style};
+use super::axes::{axes_of, dims, optional, pair, read_word};
 use super::builder::Builder;
 use super::experts;
 use super::latent;
 use super::material::{distinct, values};
+use super::rotary;
 use crate::backend::cpu::{CpuModel, CpuOptions, Isa};
 use crate::backend::cuda::{BoundWeight, CudaModel, CudaOptions, Joins};
 use crate::backend::{
     Buf, CacheKind, CacheSpec, DeviceKind, DeviceModel, Op, OpKind, Plan, Policy, Region, WeightRef,
 };
-use crate::descriptor::{NormStyle, RoleName, Rope, RopeScaling};
+use crate::descriptor::{NormStyle, RoleName};
 use crate::harness::kind::Cell;
 use crate::tensor::Weight;
 use std::collections::HashMap;
 
 /// Query rows executed at the end of a long cache.
-const WINDOW: usize = 24;
+const LAST_ROWS: usize = 24;
 /// Vocabulary of regions that read token ids or logits.
 pub(super) const VOCAB: usize = 700;
 
@@ -102,7 +103,7 @@ impl Subject {
             }
             Region::RmsNorm => {
                 let width = cell.read("width")?;
-                let norm = b.norm(RoleName::InputNorm, width, style(cell)?);
+                let norm = b.norm(RoleName::InputNorm, width, read_word(cell, "style")?);
                 let x = b.input("x", width, Draw::Activation);
                 let out = b.output("y", width);
                 b.op(OpKind::RmsNorm { x, norm, out });
@@ -110,7 +111,7 @@ impl Subject {
             Region::PerHeadNorm => {
                 let [heads, _] = pair(cell)?;
                 let head_dim = cell.read("head_dim")?;
-                let norm = b.norm(RoleName::AttnQNorm, head_dim, style(cell)?);
+                let norm = b.norm(RoleName::AttnQNorm, head_dim, read_word(cell, "style")?);
                 let x = b.input("x", heads * head_dim, Draw::Activation);
                 b.outputs.push(x);
                 b.op(OpKind::PerHeadNorm { x, heads, head_dim, norm });
@@ -167,19 +168,7 @@ impl Subject {
                 let gate = b.output("gate", heads * head_dim);
                 b.op(OpKind::QGateSplit { x, heads, head_dim, q, gate });
             }
-            Region::Rope => {
-                let [heads, _] = pair(cell)?;
-                let head_dim = cell.read("head_dim")?;
-                let x = b.input("x", heads * head_dim, Draw::Activation);
-                b.outputs.push(x);
-                b.plan.rope = Some(Rope {
-                    convention: convention(cell)?,
-                    theta: 1e6,
-                    rotary_dim: cell.read("rotary_dim")?,
-                    scaling: RopeScaling::None {},
-                });
-                b.op(OpKind::Rope { x, heads, head_dim, offset: 0 });
-            }
+            Region::Rope => rotary::rope(&mut b, cell)?,
             Region::KvWrite | Region::AttentionCore => {
                 let [heads, kv_heads] = pair(cell)?;
                 let head_dim = cell.read("head_dim")?;
@@ -187,7 +176,8 @@ impl Subject {
                 let k = b.input("k", kv_heads * head_dim, Draw::Activation);
                 let v = b.input("v", kv_heads * head_dim, Draw::Activation);
                 let value_dim = head_dim;
-                let kind = CacheKind::Full;
+                let window = optional(cell, "window", Cell::read)?;
+                let kind = window.map_or(CacheKind::Full, CacheKind::Window);
                 b.plan.attention_slots.push(CacheSpec {
                     layer: 0,
                     kv_heads,
@@ -198,7 +188,7 @@ impl Subject {
                 b.op(OpKind::KvWrite { k, v, slot: 0 });
                 rows = positions;
                 if region == Region::AttentionCore {
-                    rows = positions.min(WINDOW);
+                    rows = positions.min(LAST_ROWS);
                     prefix_rows = positions - rows;
                     prefix = Some((b.plan.clone(), HashMap::new()));
                     let q = b.input("q", heads * head_dim, Draw::Activation);
@@ -275,7 +265,7 @@ impl Subject {
             Region::MlaLatentNorm => latent::norm(&mut b, cell)?,
             Region::MlaAttention => {
                 let positions: usize = cell.read("kv_tokens")?;
-                rows = positions.min(WINDOW);
+                rows = positions.min(LAST_ROWS);
                 prefix_rows = positions - rows;
                 prefix = Some((latent::attention(&mut b, cell)?, HashMap::new()));
             }

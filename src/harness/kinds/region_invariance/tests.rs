@@ -14,14 +14,19 @@ use crate::harness::spec::Tolerance;
 use crate::harness::testing::problems;
 
 fn executed(case: ExecutionCase) -> Execution {
-    let axes = [("gdn", "2x4x16x16"), ("tokens", "130")];
+    executed_region(Region::GdnCore, "gdn=2x4x16x16,tokens=130", case)
+}
+
+/// Executes a region under `reference`; `axes` as in trial names.
+fn executed_region(region: Region, axes: &str, case: ExecutionCase) -> Execution {
+    let axes = axes.split(',').filter_map(|axis| axis.split_once('='));
     let cell = Cell {
         device: DeviceKind::Cpu,
         policy: Some(Policy::Reference),
         case: None,
-        axes: axes.map(|(k, v)| (k.to_owned(), v.to_owned())).to_vec(),
+        axes: axes.map(|(k, v)| (k.to_owned(), v.to_owned())).collect(),
     };
-    let subject = Subject::new(Region::GdnCore, &cell, 1).unwrap();
+    let subject = Subject::new(region, &cell, 1).unwrap();
     execute(&subject, schedule::of(case, &subject)).unwrap()
 }
 
@@ -74,6 +79,32 @@ fn a_matrix_with_the_wrong_axes_does_not_plan() {
     let planned = std::panic::catch_unwind(|| problems(gate));
     let message = *planned.unwrap_err().downcast::<String>().unwrap();
     assert!(message.contains("axis `n` is missing"), "{message}");
+    let optional = gate.replace("k: [64]", "k: [64], n: [8], window: [24]");
+    let planned = std::panic::catch_unwind(|| problems(&optional));
+    let message = *planned.unwrap_err().downcast::<String>().unwrap();
+    assert!(message.contains("has no axis `window`; it has k, n, tokens"), "{message}");
+}
+
+/// An axis that may be left out means the same then as its common value, and another value another region.
+#[test]
+fn axes_that_may_be_left_out_reach_the_region() {
+    let rope = "convention=interleaved,heads=2x1,head_dim=24,rotary_dim=8,tokens=9";
+    let attention = "heads=2x1,head_dim=16,kv_tokens=40";
+    for (region, shape, common, others) in [
+        (Region::Rope, rope, "scaling=none", &["scaling=linear", "scaling=llama3", "scaling=yarn"]),
+        (Region::Rope, rope, "offset=0", &["offset=8", "offset=15", "offset=16"]),
+        (Region::AttentionCore, attention, "window=40", &["window=39", "window=24", "window=1"]),
+        (Region::MoeShared, "width=5,tokens=3", "gated=true", &["gated=false"; 3]),
+    ] {
+        let outputs = |more: &str| {
+            let axes = format!("{shape},{more}");
+            executed_region(region, &axes, ExecutionCase::ChunkedPrefill).outputs
+        };
+        assert_eq!(outputs(""), outputs(common), "{common}");
+        for other in others {
+            assert_ne!(outputs(other), outputs(common), "{other}");
+        }
+    }
 }
 
 /// A value that is off by more than the bound fails, in an output or in the state; so does one that is no
