@@ -97,6 +97,8 @@ mutants! {
     "mla_value_rows_as_keys" in "mla_attention": "the key rows of kv_b are read one row too late",
     "mla_latent_not_normalised" in "mla_latent_norm": "the latent is cached as it was projected",
     "mla_rope_key_shifted" in "mla_latent_norm": "the rope key starts one column too early",
+    "moe_weights_lost_rounding" in "moe_router": "weights stay in FP32 where the model keeps them in its own type",
+    "moe_weights_unscaled" in "moe_router": "weights lack the model's factor",
     "moe_weights_not_renormalised" in "moe_router": "the weights of the chosen experts keep their sum",
     "moe_permute_unsorted" in "moe_permute": "rows are gathered in their own order, not by expert",
     "moe_gate_up_swapped" in "moe_experts": "silu is taken of up instead of gate",

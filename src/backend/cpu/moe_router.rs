@@ -62,10 +62,11 @@ pub(super) fn moe_router(
             let total = weights.iter().fold(0.0, |sum, w| sum + w);
             weights.iter_mut().for_each(|w| *w /= total);
         }
-        let scaling = router.scaling as f32;
+        let scaling = if mutant!("moe_weights_unscaled") { 1.0 } else { router.scaling as f32 };
         if scaling != 1.0 {
             weights.iter_mut().for_each(|w| *w *= scaling);
         }
+        let round = round && !mutant!("moe_weights_lost_rounding");
         if round && router.weights == Precision::Model {
             weights.iter_mut().for_each(|w| *w = round_bf16(*w));
         }

@@ -89,12 +89,11 @@ fn gathered(b: &mut Builder, region: Region, cell: &Cell) -> Result<(), String> 
 /// The experts of one row and their weights.
 pub(in crate::harness::kinds) type Route = (Vec<usize>, Vec<f32>);
 
-/// What a router that renormalises gives for each row of logits, with groups of experts and those that are
-/// kept.
+/// What a router gives for each row of logits.
 pub(in crate::harness::kinds) fn route(
     rows: &[Vec<f32>],
     k: usize,
-    [groups, groups_kept]: [usize; 2],
+    router: Router,
     policy: Policy,
     threads: usize,
 ) -> Result<Vec<Route>, String> {
@@ -102,14 +101,6 @@ pub(in crate::harness::kinds) fn route(
     let experts = rows.first().map_or(0, Vec::len);
     let logits = b.input("logits", experts, Draw::Activation);
     let (index, weights) = (b.output("index", k), b.output("weights", k));
-    let router = Router {
-        logits: Precision::F32,
-        weights: Precision::F32,
-        renormalise: true,
-        scaling: 1.0,
-        groups,
-        groups_kept,
-    };
     b.op(OpKind::MoeRouter { logits, router, index, weights });
     let isa = Isa::detect();
     let options = CpuOptions { policy, isa, threads: Some(threads), poison: true };

@@ -16,6 +16,8 @@ mod subject;
 #[cfg(test)]
 mod tests;
 
+#[cfg(test)]
+pub(super) use experts::Route;
 pub(super) use experts::route;
 pub(super) use gate::RegionInvariance;
 pub(super) use reference::RegionReference;
