@@ -3,7 +3,7 @@
 //! The places of gathered rows depend on the rows beside them, so `moe_permute`, `moe_experts` and
 //! `moe_combine` are compared through the sum that brings every row back to its own place.
 
-use super::axes::{optional, pair_of, style};
+use super::axes::{optional, pair_of, read_word};
 use super::builder::Builder;
 use super::subject::Draw;
 use crate::backend::cpu::{CpuModel, CpuOptions, Isa};
@@ -23,7 +23,7 @@ pub(super) fn build(b: &mut Builder, region: Region, cell: &Cell) -> Result<(), 
 
 fn router_logits(b: &mut Builder, cell: &Cell) -> Result<(), String> {
     let (width, experts) = (cell.read("k")?, cell.read("n")?);
-    let norm = b.norm(RoleName::PostNorm, width, style(cell)?);
+    let norm = b.norm(RoleName::PostNorm, width, read_word(cell, "style")?);
     let weight = b.weight(RoleName::MoeRouter, experts, width, 0.2);
     let x = b.input("x", width, Draw::Activation);
     let normed = b.buffer("normed", width);
