@@ -13,25 +13,25 @@ fn text(output: &Output) -> String {
     )
 }
 
-#[test]
-fn the_script_of_a_first_difference_finds_it_again() {
+/// Records two sides of the llama fixture and walks them: the flags of each, and the regions of the first
+/// difference. The script of the folder records them so again and finds the same difference.
+fn script_finds_again(left: &[&str], right: &[&str], regions: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/llama");
     std::fs::write(folder.path().join("prompts.json"), r#"{"a": [3, 1, 4, 1, 5, 9, 2, 6]}"#)
         .unwrap();
     let assay =
         |args: &[&str]| Command::new(ASSAY).args(args).current_dir(folder.path()).output().unwrap();
-    let record = |policy: &str, out: &str| {
+    let record = |flags: &[&str], out: &str| {
         let fixed =
             ["--prompts", "prompts.json", "--all-positions", "--tap", "all", "--chunk", "4"];
-        let chosen = ["--device", "cpu", "--policy", policy, "--out", out];
         let model = ["capture", "record", "--model", model.to_str().unwrap()];
-        let output = assay(&[&model[..], &fixed[..], &chosen[..]].concat());
+        let output = assay(&[&model[..], &fixed, &["--device", "cpu", "--out", out], flags].concat());
         assert!(output.status.success(), "{}", text(&output));
     };
-    record("f32", "left.safetensors");
-    record("reference", "right.safetensors");
-    record("f32", "again.safetensors");
+    record(left, "left.safetensors");
+    record(right, "right.safetensors");
+    record(left, "again.safetensors");
 
     let compare = |right: &str, more: &[&str]| {
         let fixed = ["capture", "compare", "left.safetensors", right, "--mode", "diagnostic"];
@@ -49,7 +49,7 @@ fn the_script_of_a_first_difference_finds_it_again() {
         serde_json::from_str(&text).unwrap()
     };
     let found = difference(&repro);
-    assert_eq!(found["regions"], serde_json::json!(["rms_norm"]));
+    assert_eq!(found["regions"], serde_json::json!(regions));
 
     let again = Command::new("sh")
         .arg(repro.join("reproduce.sh"))
@@ -60,6 +60,20 @@ fn the_script_of_a_first_difference_finds_it_again() {
         .unwrap();
     assert_eq!(again.status.code(), Some(3), "{}", text(&again));
     assert_eq!(difference(&repro.join("again")), found);
+}
+
+#[test]
+fn the_script_of_a_first_difference_finds_it_again() {
+    script_finds_again(&["--policy", "f32"], &["--policy", "reference"], &["rms_norm"]);
+}
+
+/// K of the output projection is one segment, which two ranks cut.
+#[test]
+fn the_script_divides_each_side_as_it_was() {
+    let f32 = ["--policy", "f32"];
+    let ranks = ["--policy", "f32", "--pp", "2", "--tp", "2"];
+    script_finds_again(&f32, &ranks, &["gemm"]);
+    script_finds_again(&ranks, &f32, &["gemm"]);
 }
 
 /// A capture takes the place of its name: only another capture, an empty file or nothing may have it.

@@ -89,6 +89,30 @@ fn manifests(left: &Capture, right: &Capture) -> Value {
     json!({ "difference": blocks.collect::<Vec<_>>(), "left": l.to_json(), "right": r.to_json() })
 }
 
+/// The flags that place a model as the manifest's deployment says.
+fn placement_flags(manifest: &Manifest) -> String {
+    let fields = manifest.block(BlockName::Deployment).fields.to_json();
+    let size = |key: &str| fields[key]["size"].as_u64().unwrap_or(1);
+    let (tensor, expert) = (size("tensor_parallel"), size("expert_parallel"));
+    let devices = fields["devices"].as_array().map_or(&[][..], Vec::as_slice);
+    let gpus: Vec<String> = devices
+        .iter()
+        .filter(|device| device["kind"] == "cuda")
+        .map(|device| device["ordinal"].as_u64().unwrap_or(0).to_string())
+        .collect();
+    let place = match (devices, &gpus[..]) {
+        ([], _) => return String::new(),
+        (_, []) => " --device cpu".to_owned(),
+        (_, [one]) => format!(" --device cuda:{one}"),
+        (_, several) => format!(" --device cuda --gpus {}", several.join(",")),
+    };
+    // A group divides by heads, by experts, or by experts among copies of a division by heads.
+    let stages = devices.len() as u64 / tensor.max(expert);
+    let divided = [("--pp", stages), ("--tp", tensor), ("--ep", expert)];
+    let flags = divided.iter().filter(|(_, ranks)| *ranks > 1);
+    flags.fold(place, |all, (flag, ranks)| format!("{all} {flag} {ranks}"))
+}
+
 /// One command that records both sides again and walks them.
 fn script(sides: [&Capture; 2], found: &FirstDifference) -> String {
     let policy = |manifest: Option<&Manifest>| {
@@ -96,16 +120,6 @@ fn script(sides: [&Capture; 2], found: &FirstDifference) -> String {
         let name = fields.as_ref().and_then(|f| f.get("policy")).and_then(Value::as_str);
         name.filter(|n| n.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'))
             .map_or(String::new(), |n| format!(" --policy {n}"))
-    };
-    let device = |manifest: Option<&Manifest>| {
-        let fields = manifest.map(|m| m.block(BlockName::Deployment).fields.to_json());
-        match fields.as_ref().and_then(|f| f["devices"].get(0)) {
-            Some(device) if device["kind"] == "cpu" => " --device cpu".to_owned(),
-            Some(device) if device["kind"] == "cuda" => {
-                format!(" --device cuda:{}", device["ordinal"].as_u64().unwrap_or(0))
-            }
-            _ => String::new(),
-        }
     };
     let chunk = |info: Option<&CaptureInfo>| {
         info.map_or(String::new(), |i| format!(" --chunk {}", i.chunk_tokens))
@@ -115,7 +129,7 @@ fn script(sides: [&Capture; 2], found: &FirstDifference) -> String {
             "\"${{ASSAY_{}:-assay}}\" capture record --model \"$model\" --prompts prompts.json \\\n    \
              --all-positions --tap all{}{}{} --out {side}.safetensors\n",
             side.to_uppercase(),
-            device(capture.manifest.as_ref()),
+            capture.manifest.as_ref().map_or(String::new(), placement_flags),
             policy(capture.manifest.as_ref()),
             chunk(capture.info.as_ref())
         )
