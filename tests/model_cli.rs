@@ -23,6 +23,11 @@ fn refused(args: &[&str], code: i32) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
+fn fits(text: &str, model: &Path) {
+    let longest = text.lines().max_by_key(|line| line.chars().count()).unwrap();
+    assert!(longest.chars().count() <= 80, "{}: {longest}\n{text}", model.display());
+}
+
 #[test]
 fn describe_needs_no_weights_and_fits_eighty_columns() {
     for entry in std::fs::read_dir(root().join("descriptors")).unwrap() {
@@ -34,8 +39,15 @@ fn describe_needs_no_weights_and_fits_eighty_columns() {
         let args = ["model", "describe", "--descriptor", path.to_str().unwrap(), "--pp", "2"];
         let text = stdout(&assay(&args));
         assert!(text.contains("placement  layer_split: 2 stages of 1 rank"), "{text}");
-        let longest = text.lines().map(|l| l.chars().count()).max().unwrap();
-        assert!(longest <= 80, "{}: {longest} columns\n{text}", path.display());
+        assert!(text.contains("stage_transfer"), "{text}");
+        fits(&text, &path);
+        // As many of these as the model can be divided among.
+        for ranks in [["--tp", "2"], ["--tp", "4"], ["--tp", "8"], ["--ep", "4"]] {
+            let output = assay(&[&args[..4], &ranks[..], &["--gpus", "0"]].concat());
+            if output.status.success() {
+                fits(&stdout(&output), &path);
+            }
+        }
     }
     let text = stdout(&assay(&["model", "describe", "descriptors/configs/qwen38-27b"]));
     for fact in [
@@ -75,15 +87,38 @@ fn describe_plans_a_placement_without_a_device() {
         "tensor_and_expert_parallel: 1 stage of 4 ranks",
         "128 experts, subtrees",
         "4096 in 8 segments, subtrees",
+        "all_reduce  attn_o    2 tensor  2048  48",
+        "all_reduce  moe_down  4 expert  2048  48",
         "replicated: final_norm, input_norm, post_norm, attn_q_norm, attn_k_norm,",
+        "each part on 2 ranks: embed, lm_head, attn_q, attn_k, attn_v, attn_o",
         "every cut is a subtree of its reduction: the bits of one device under reference, f32\n",
     ] {
-        assert!(text.contains(fact), "{fact}\n{text}");
+        assert!(words(&text).contains(&words(fact)), "{fact}\n{text}");
     }
-    let whole = stdout(&describe(experts, &["--ep", "4"]));
-    assert!(whole.contains("the bits of one device under reference, f32, fast\n"), "{whole}");
+    let whole = words(&stdout(&describe(experts, &["--ep", "4"])));
+    assert!(whole.ends_with("the bits of one device under reference, f32, fast"), "{whole}");
     let alone = stdout(&describe(experts, &["--tp", "2"]));
     assert!(alone.contains("the experts are on every rank; --ep 2 divides them"), "{alone}");
+    // Six experts are three and three, and cannot be four.
+    let six = "tests/fixtures/parallel/mixtral_six";
+    let advice = |ranks| stdout(&assay(&["model", "describe", six, "--tp", ranks]));
+    assert!(advice("2").contains("; --ep 2 divides them"));
+    let four = advice("4");
+    assert!(four.contains("the experts are on every rank\n"), "{four}");
+    let on_gpus = words(&stdout(&describe(experts, &["--gpus", "0,1", "--tp", "2"])));
+    assert!(on_gpus.ends_with("one device under invariant, f32"), "{on_gpus}");
+    let states = describe("descriptors/qwen38-27b.json", &["--tp", "2", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&stdout(&states)).unwrap();
+    let all = json["gdn_state_bytes_per_sequence"].as_u64().unwrap();
+    let ranks = &json["placement"]["ranks"];
+    assert_eq!(ranks[1]["gdn_state_bytes_per_sequence"].as_u64(), Some(all / 2));
+    assert_eq!(ranks[0]["replicated_bf16_bytes"], 0);
+    assert!(ranks[1]["replicated_bf16_bytes"].as_u64().unwrap() > 0);
+    assert_eq!(json["placement"]["collectives"][0]["kind"], "all_reduce");
+    // Of a fused projection only the rows of q and k are shared.
+    let shared = stdout(&describe("descriptors/tiny-qwen3-next.json", &["--tp", "4"]));
+    let told = "gdn_qkv: ranks outnumber gdn_key_heads, 2 ranks hold the q and k rows of each";
+    assert!(words(&shared).contains(told), "{shared}");
     let off = stdout(&describe("descriptors/deepseek-v2-lite.json", &["--tp", "2"]));
     assert!(off.contains("no subtrees, so other bits than one device: mlp_down"), "{off}");
     let gpus = stdout(&describe("descriptors/qwen38-27b.json", &["--gpus", "0,1", "--json"]));
@@ -94,6 +129,11 @@ fn describe_plans_a_placement_without_a_device() {
     assert_eq!(refusal.status.code(), Some(64));
     let said = String::from_utf8(refusal.stderr).unwrap();
     assert!(said.contains("`moe_experts` = 128 cannot be divided among 3 ranks"), "{said}");
+}
+
+/// Text whose lines may be wrapped and its columns padded.
+fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[test]
@@ -157,6 +197,22 @@ fn mistakes_are_named() {
     let many = ranks(&["--tp", "99999999999"]);
     assert!(many.contains("99999999999 ranks are asked for; a placement has at most 65536"));
     assert!(ranks(&["--pp", "65536", "--tp", "65536"]).contains("4294967296 ranks are asked for"));
+    let odd = ranks(&["--gpus", "0,1,2", "--tp", "2"]);
+    assert!(
+        odd.contains("3 devices make no whole stages of 2 ranks: name a multiple of 2"),
+        "{odd}"
+    );
+    let generate = |flags: &[&str]| {
+        let fixed = ["generate", "--model", "tests/fixtures/llama", "-p", "a"];
+        refused(&[&fixed[..], flags].concat(), 64)
+    };
+    let apart = generate(&["--device", "cuda:1", "--gpus", "0"]);
+    assert!(apart.contains("--device cuda:1 names one GPU and --gpus another, 0"), "{apart}");
+    // Whether or not this machine has GPUs, it has no hundred, and only what was typed is named.
+    let many = generate(&["--gpus", "100"]);
+    assert!(!many.contains("--device cuda"), "{many}");
+    let folder = ["model", "describe", "--descriptor", "tests/fixtures/llama"];
+    assert!(refused(&folder, 64).contains("a folder; --descriptor expects a file"));
     for flag in ["--tp", "--pp", "--ep"] {
         let none = ranks(&[flag, "0"]);
         assert!(none.contains("expected a whole number from 1 on, found `0`"), "{none}");
@@ -263,6 +319,14 @@ fn a_placement_of_packed_weights_is_planned_as_they_are_packed() {
     let ranks = json["placement"]["ranks"].as_array().unwrap();
     let held: u64 = ranks.iter().map(|rank| bytes(rank, "weights_packed_bytes")).sum();
     assert_eq!(held - bytes(&ranks[1], "replicated_packed_bytes"), packed);
+    // The engine makes the stages that were described: both count what is stored.
+    let staged = stdout(&assay(&["model", "describe", &narrow, "--pp", "2", "--json"]));
+    let staged: serde_json::Value = serde_json::from_str(&staged).unwrap();
+    let show = ["manifest", "show", "--model", &narrow, "--device", "cpu", "--pp", "2", "--json"];
+    let manifest: serde_json::Value = serde_json::from_str(&stdout(&assay(&show))).unwrap();
+    let layers = manifest["deployment"]["fields"]["layer_devices"].as_array().unwrap();
+    let first = layers.iter().filter(|rank| **rank == 0).count();
+    assert_eq!(staged["placement"]["ranks"][0]["layers"], serde_json::json!([0, first]));
     let text = stdout(&assay(&["model", "describe", &narrow, "--tp", "2"]));
     assert_eq!(text.matches("weights as packed").count(), 2, "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");

@@ -25,12 +25,3 @@ impl ExpertSpan {
         expert.checked_sub(self.first).filter(|place| *place < self.count)
     }
 }
-
-/// Which ranks meet in a collective.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RankGroup {
-    /// Those that divide heads and rows.
-    Tensor,
-    /// Those that divide experts.
-    Expert,
-}

@@ -67,8 +67,10 @@ impl Loading {
 
 /// Plans where the model would run, before its weights are read.
 fn placed(model: &Model, options: &EngineOptions) -> Result<(), EngineError> {
-    let placement = options.place(&model.descriptor)?;
-    let packed = model.checkpoint.sidecar().into_iter().flat_map(Sidecar::packings);
+    let sidecar = model.checkpoint.sidecar();
+    let stored = sidecar.map(|s| s.stored(&model.descriptor)).unwrap_or_default();
+    let placement = options.place(&model.descriptor, &stored)?;
+    let packed = sidecar.into_iter().flat_map(Sidecar::packings);
     Ok(placement.check_packed(&model.descriptor, packed)?)
 }
 

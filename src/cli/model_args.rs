@@ -40,7 +40,7 @@ impl ModelArgs {
     pub(crate) fn open(&self) -> Result<Model, Failure> {
         folder_exists(&self.model)?;
         Ok(match &self.overrides.descriptor {
-            Some(file) => Model::with_descriptor(&self.model, Descriptor::read(file)?)?,
+            Some(file) => Model::with_descriptor(&self.model, read_descriptor(file)?)?,
             None => Model::open(&self.model)?,
         })
     }
@@ -62,7 +62,7 @@ impl DescriptorArgs {
     /// As [`ModelArgs::open`].
     pub(crate) fn descriptor_of(&self, dir: &Path) -> Result<Descriptor, Failure> {
         match &self.descriptor {
-            Some(file) => Ok(Descriptor::read(file)?),
+            Some(file) => read_descriptor(file),
             None => {
                 folder_exists(dir)?;
                 Ok(from_dir(dir)?)
@@ -95,6 +95,19 @@ impl DescriptorArgs {
             ),
         ))
     }
+}
+
+/// Reads what `--descriptor` names.
+///
+/// # Errors
+/// 64 for a folder or a refused file, 74 for one that cannot be read.
+pub(crate) fn read_descriptor(file: &Path) -> Result<Descriptor, Failure> {
+    if file.is_dir() {
+        let message =
+            "a folder; --descriptor expects a file such as `assay model descriptor DIR` prints";
+        return Err(Failure::usage(format!("{}: {message}", file.display())));
+    }
+    Ok(Descriptor::read(file)?)
 }
 
 /// Says of a folder of a model that is not there what it should be.

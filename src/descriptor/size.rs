@@ -1,6 +1,6 @@
 //! Sizes that follow from a descriptor alone.
 
-use super::{Descriptor, Mixer, Role, Scope};
+use super::{Descriptor, GatedDeltaNet, Mixer, Role, Scope};
 
 const BF16_BYTES: u64 = 2;
 const F32_BYTES: u64 = 4;
@@ -20,6 +20,15 @@ impl Role {
             return 0;
         }
         self.shape.iter().map(|e| *e as u64).product::<u64>() * self.copies() as u64
+    }
+}
+
+impl GatedDeltaNet {
+    /// Bytes of the state of so many channels and value heads in one layer: an FP32 matrix per value
+    /// head and the BF16 columns that the convolution looks back on.
+    pub fn state_bytes(&self, channels: usize, value_heads: usize) -> u64 {
+        let matrix = (value_heads * self.key_dim * self.value_dim) as u64 * F32_BYTES;
+        matrix + (channels * (self.conv_width - 1)) as u64 * BF16_BYTES
     }
 }
 
@@ -52,13 +61,9 @@ impl Descriptor {
         (attention + latent) as u64 * BF16_BYTES
     }
 
-    /// Bytes of one state of all gated delta nets of a sequence: an FP32 matrix per value head and
-    /// the BF16 columns that the convolution looks back on.
+    /// Bytes of one state of all gated delta nets of a sequence.
     pub fn gdn_state_bytes_per_sequence(&self) -> u64 {
-        self.gdn.as_ref().map_or(0, |g| {
-            let matrix = g.value_heads as u64 * g.key_dim as u64 * g.value_dim as u64 * F32_BYTES;
-            let history = g.channels() as u64 * (g.conv_width as u64 - 1) * BF16_BYTES;
-            (matrix + history) * self.layers_with(Mixer::Gdn) as u64
-        })
+        let layers = self.layers_with(Mixer::Gdn) as u64;
+        self.gdn.map_or(0, |g| g.state_bytes(g.channels(), g.value_heads) * layers)
     }
 }

@@ -8,7 +8,7 @@ use super::{Engine, EngineError, EngineOptions, check};
 use crate::backend::cpu::Isa;
 use crate::backend::{DeviceKind, Fusion, Plan, Policy, fuse};
 use crate::descriptor::Descriptor;
-use crate::placement::{Device, Placement, PlacementRequest};
+use crate::placement::{Device, Placement, PlacementRequest, Stored};
 use crate::weights::{Artifact, WeightSet};
 use std::sync::Arc;
 
@@ -24,13 +24,18 @@ struct Parts {
 }
 
 impl EngineOptions {
-    /// Where a model would run: planned without its weights.
+    /// Where a model would run: planned without its weights, from how they are stored.
     ///
     /// # Errors
     /// [`EngineError`] when the ranks do not fit the model, or several of them are not on the CPU.
-    pub fn place(&self, descriptor: &Descriptor) -> Result<Placement, EngineError> {
+    pub fn place(
+        &self,
+        descriptor: &Descriptor,
+        stored: &Stored,
+    ) -> Result<Placement, EngineError> {
         let single = PlacementRequest::single(self.device);
-        let placement = Placement::plan(descriptor, self.placement.as_ref().unwrap_or(&single))?;
+        let request = self.placement.as_ref().unwrap_or(&single);
+        let placement = Placement::plan_stored(descriptor, request, stored)?;
         device::check_ranks(&placement)?;
         Ok(placement)
     }
@@ -62,7 +67,7 @@ impl Engine {
         let fusions = fusions(options);
         let whole = lower(&descriptor);
         let plan = fuse(whole.clone(), &fusions);
-        let placement = options.place(&descriptor)?;
+        let placement = options.place(&descriptor, &weights.stored(&descriptor))?;
         let bound = check::bound(&descriptor, &plan, weights)?;
         let loaded = match placement.devices[..] {
             [_] => device::load(&plan, bound, policy, options)?,
@@ -90,7 +95,7 @@ impl Engine {
         };
         let policy = options.policy.resolve(DeviceKind::Cuda)?;
         let fusions = fusions(options);
-        let placement = options.place(&descriptor)?;
+        let placement = options.place(&descriptor, &Stored::default())?;
         let plan = fuse(lower(&descriptor), &fusions);
         let bound = check::synthetic(&descriptor, &plan, seed)?;
         let loaded = device::load_cuda(&plan, &bound.weights, policy, ordinal, options)?;

@@ -1,4 +1,4 @@
-//! Coverage: a dimension that one role divides is divided wherever it stands.
+//! Coverage: a dimension that one role divides is divided wherever it stands, but for the router.
 
 use super::PlacementError;
 use super::role_slice::divided_axis;
@@ -6,7 +6,7 @@ use super::term::{Division, Term};
 use crate::descriptor::{Descriptor, Role, RoleName};
 
 /// Refuses a descriptor with a dimension that some role's rule divides and another role's leaves
-/// whole: the parts would not fit together.
+/// whole: the parts would not fit together. The router stays whole.
 pub(super) fn check(
     d: &Descriptor,
     takes_part: impl Fn(&Role) -> bool,
@@ -23,6 +23,9 @@ pub(super) fn check(
         .collect();
     for role in &d.roles {
         let own = divided_axis(role).filter(|_| takes_part(role));
+        if own.is_some() && role.name == RoleName::MoeRouter {
+            return Err(PlacementError::RouterDivided { role: role.name, rule: role.shard });
+        }
         for (axis, text) in role.shape_terms.iter().enumerate().filter(|(a, _)| Some(*a) != own) {
             for (dimension, division) in Term::read(d, text).divisible() {
                 if division == Division::Experts && role.name == RoleName::MoeRouter {

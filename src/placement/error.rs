@@ -11,11 +11,15 @@ pub enum PlacementError {
     #[error("{found} ranks are asked for; a placement has at most {limit}")]
     TooManyRanks { found: u128, limit: usize },
     #[error(
-        "{named} devices for {stages} stage{} of {group} ranks: name {} devices, or one that all \
-         ranks share",
-        if *stages == 1 { "" } else { "s" }, stages * group
+        "{named} devices for {} of {}: name {} devices, or one that all ranks share",
+        counted(*stages, "stage"), counted(*group, "rank"), stages * group
     )]
     DeviceCount { named: usize, stages: usize, group: usize },
+    #[error(
+        "{named} devices make no whole stages of {group} ranks: name a multiple of {group}, or one \
+         that all ranks share"
+    )]
+    PartOfStage { named: usize, group: usize },
     #[error(
         "tensor parallel {tensor} with expert parallel {expert}: an expert is kept whole, so the \
          expert ranks must be a multiple of the tensor ranks"
@@ -41,8 +45,16 @@ pub enum PlacementError {
         term: String,
         other: RoleName,
     },
+    #[error(
+        "role `{role}`: the shard rule `{rule}` divides it, and every rank chooses among all experts"
+    )]
+    RouterDivided { role: RoleName, rule: ShardRule },
     #[error("role `{role}` is packed and cannot be divided among {ranks} ranks: {why}")]
     Packed { role: RoleName, ranks: usize, why: PartError },
     #[error("role `{role}`: the shard rule `{rule}` finds nothing to divide in [{shape}]")]
     Rule { role: RoleName, rule: ShardRule, shape: String },
+}
+
+fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }

@@ -1,8 +1,7 @@
 //! The plan: stages, ranks, and what each rank holds.
 
-use super::role_slice::divided_axis;
-use super::{AxisSlice, Cut, Device, PlacementError, PlacementRequest, RoleSlice};
-use super::{coverage, cut, split};
+use super::{Collective, Cut, Device, PlacementError, PlacementRequest, RoleSlice, Stored};
+use super::{collective, coverage, cut, split};
 use crate::descriptor::{Descriptor, Mixer, Role, RoleName, Scope, ShardRule};
 use crate::tensor::Int4Shape;
 use std::ops::Range;
@@ -20,6 +19,8 @@ pub struct Placement {
     pub expert: usize,
     /// The reductions that are divided.
     pub cuts: Vec<Cut>,
+    /// What ranks exchange in one forward.
+    pub collectives: Vec<Collective>,
     /// Per rank of a group, the part of every role, in the descriptor's order.
     slices: Vec<Vec<RoleSlice>>,
 }
@@ -66,6 +67,8 @@ pub struct Held<'a> {
     pub layer: Option<usize>,
     /// Whether it takes no memory of its own: a tied head beside the embedding.
     pub shared: bool,
+    /// Elements of the part that a rank of a lower number in the group holds as well.
+    pub copied_elements: u64,
 }
 
 impl Placement {
@@ -77,16 +80,29 @@ impl Placement {
             tensor: 1,
             expert: 1,
             cuts: Vec::new(),
+            collectives: Vec::new(),
             slices: vec![descriptor.roles.iter().map(RoleSlice::whole).collect()],
         }
     }
 
-    /// Places a model.
+    /// Places a model of BF16 weights.
+    ///
+    /// # Errors
+    /// As [`Placement::plan_stored`].
+    pub fn plan(d: &Descriptor, request: &PlacementRequest) -> Result<Placement, PlacementError> {
+        Placement::plan_stored(d, request, &Stored::default())
+    }
+
+    /// Places a model. How its weights are stored decides which layers make stages of like bytes.
     ///
     /// # Errors
     /// [`PlacementError`]: ranks that do not fit the devices, layers, heads, rows or experts, and
     /// shard rules that do not fit together.
-    pub fn plan(d: &Descriptor, request: &PlacementRequest) -> Result<Placement, PlacementError> {
+    pub fn plan_stored(
+        d: &Descriptor,
+        request: &PlacementRequest,
+        stored: &Stored,
+    ) -> Result<Placement, PlacementError> {
         let (tensor, expert) = (request.tensor, request.expert);
         let (devices, stages) = request.ranks()?;
         let ways = |role: &Role| ways_of(role.shard, tensor, expert);
@@ -107,10 +123,11 @@ impl Placement {
         let slices: Vec<Vec<RoleSlice>> = slices.collect::<Result<_, _>>()?;
         Ok(Placement {
             devices,
-            stages: split::stages(d, stages)?,
+            stages: split::stages(d, stages, stored)?,
             tensor,
             expert,
             cuts: cut::cuts(d, ways),
+            collectives: collective::collectives(d, ways, stages),
             slices,
         })
     }
@@ -182,23 +199,36 @@ impl Placement {
                 here.map(|layer| Some(*layer)).collect()
             }
         };
-        d.roles.iter().zip(&self.slices[rank.index]).flat_map(move |(role, slice)| {
-            // A tied head shares the embedding where both lie on one device.
-            let shared = role.tied_to.is_some() && stage == 0;
-            layers_of(role).into_iter().map(move |layer| Held { slice, layer, shared })
-        })
+        d.roles.iter().zip(&self.slices[rank.index]).enumerate().flat_map(
+            move |(at, (role, slice))| {
+                // A tied head shares the embedding where both lie on one device.
+                let shared = role.tied_to.is_some() && stage == 0;
+                let copied_elements = match rank.index {
+                    0 => 0,
+                    index if index >= self.ways(role) => slice.elements(),
+                    // Ranks that share a head have neighbouring numbers.
+                    index => slice.elements_in_common(&self.slices[index - 1][at]),
+                };
+                let held = move |layer| Held { slice, layer, shared, copied_elements };
+                layers_of(role).into_iter().map(held)
+            },
+        )
     }
 
-    /// Elements of the weights that a rank holds.
-    pub fn weight_elements(&self, d: &Descriptor, rank: Rank) -> u64 {
-        let held = self.held(d, rank).filter(|held| !held.shared);
-        held.map(|held| held.slice.elements()).sum()
+    /// Bytes of the weights that a rank holds.
+    pub fn weight_bytes(&self, d: &Descriptor, rank: Rank, stored: &Stored) -> u64 {
+        self.held(d, rank).map(|held| stored.of_held(&held, held.slice.elements())).sum()
     }
 
-    /// Elements of the weights that a rank holds and that every rank of its group holds as well.
-    pub fn replicated_elements(&self, d: &Descriptor, rank: Rank) -> u64 {
-        let held = self.held(d, rank).filter(|held| !held.shared && held.slice.is_whole());
-        held.map(|held| held.slice.elements()).sum()
+    /// Bytes of the weights that a rank holds and that a rank of a lower number in its group holds as
+    /// well: without them the ranks have every weight once.
+    pub fn copied_bytes(&self, d: &Descriptor, rank: Rank, stored: &Stored) -> u64 {
+        self.held(d, rank).map(|held| stored.of_held(&held, held.copied_elements)).sum()
+    }
+
+    /// Ranks of a group that hold the same part of a role; a head that ranks share is counted once.
+    pub fn ranks_per_part(&self, role: &Role) -> usize {
+        self.group_ranks() / self.ways(role)
     }
 
     /// Whether packed weights can be divided so: a rank takes whole groups of values, which share a
@@ -238,21 +268,16 @@ impl Placement {
         layers.iter().map(of_layer).sum::<usize>() as u64
     }
 
-    /// Roles with a head that several ranks hold, because the ranks outnumber the heads, and the
-    /// number of ranks that hold each.
-    pub fn shared_heads(&self, d: &Descriptor) -> Vec<(RoleName, usize)> {
-        let shared = |role: &Role| {
-            let axis = divided_axis(role)?;
-            let part = &self.slice(role.name, 0)?.axes[axis];
-            let held: usize = (0..self.group_ranks())
-                .filter(|index| {
-                    self.slice(role.name, *index).is_some_and(|s| overlaps(part, &s.axes[axis]))
-                })
-                .count();
-            let ways = self.group_ranks() / self.ways(role);
-            (self.ways(role) > 1 && held > ways).then_some((role.name, held / ways))
-        };
-        d.roles.iter().filter_map(shared).collect()
+    /// Bytes of a rank's states of gated delta nets for one sequence.
+    pub fn gdn_state_bytes_per_sequence(&self, d: &Descriptor, rank: Rank) -> u64 {
+        let rows = |role| self.slice(role, rank.index).map(|slice| slice.axes[0].len());
+        let own = d.gdn.and_then(|dims| {
+            let (channels, value_heads) = (rows(RoleName::GdnConv)?, rows(RoleName::GdnALog)?);
+            Some(dims.state_bytes(channels, value_heads))
+        });
+        let layers = &d.layer_mixers[self.stages[rank.stage].clone()];
+        let nets = layers.iter().filter(|mixer| **mixer == Mixer::Gdn).count();
+        own.unwrap_or(0) * nets as u64
     }
 }
 
@@ -263,9 +288,4 @@ fn ways_of(rule: ShardRule, tensor: usize, expert: usize) -> usize {
         ShardRule::OutExperts => expert,
         ShardRule::OutHeads | ShardRule::OutDim | ShardRule::InDim => tensor,
     }
-}
-
-fn overlaps(a: &AxisSlice, b: &AxisSlice) -> bool {
-    let meets = |x: &Range<usize>, y: &Range<usize>| x.start < y.end && y.start < x.end;
-    a.ranges.iter().any(|x| b.ranges.iter().any(|y| meets(x, y)))
 }

@@ -54,10 +54,13 @@ impl PlacementRequest {
                 }
                 _ => Ok((self.devices.clone(), named / group)),
             },
-            (_, stages) => {
-                let stages = stages.unwrap_or(1);
+            (_, Some(stages)) => {
                 limited(stages, group)?;
                 Err(PlacementError::DeviceCount { named, stages, group })
+            }
+            (_, None) => {
+                limited(1, group)?;
+                Err(PlacementError::PartOfStage { named, group })
             }
         }
     }

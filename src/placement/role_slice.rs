@@ -62,6 +62,12 @@ impl RoleSlice {
         self.axes.iter().map(|axis| axis.len() as u64).product()
     }
 
+    /// Elements that it has in common with another part of the same role.
+    pub(super) fn elements_in_common(&self, other: &RoleSlice) -> u64 {
+        let axes = self.axes.iter().zip(&other.axes);
+        axes.map(|(own, other)| own.in_common(other) as u64).product()
+    }
+
     /// Whether it is all of the weight.
     pub fn is_whole(&self) -> bool {
         self.axes.iter().all(AxisSlice::is_whole)

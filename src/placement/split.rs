@@ -1,17 +1,21 @@
 //! The layer split: consecutive layers, balanced by the bytes of their weights.
 
-use super::PlacementError;
+use super::{PlacementError, Stored};
 use crate::descriptor::{Descriptor, RoleName, Scope};
 use std::ops::Range;
 
 /// Cuts the layers into `stages` so that the largest stage is as small as can be. The first stage
 /// counts the embedding, the last the final norm and the head.
-pub(super) fn stages(d: &Descriptor, stages: usize) -> Result<Vec<Range<usize>>, PlacementError> {
+pub(super) fn stages(
+    d: &Descriptor,
+    stages: usize,
+    stored: &Stored,
+) -> Result<Vec<Range<usize>>, PlacementError> {
     let layers = d.layers();
     if stages > layers {
         return Err(PlacementError::Stages { stages, layers });
     }
-    let weights = layer_elements(d);
+    let weights = layer_bytes(d, stored);
     let total: u64 = weights.iter().sum();
     let largest = weights.iter().copied().max().unwrap_or(0);
     let (mut low, mut high) = (largest.max(total.div_ceil(stages as u64)), total);
@@ -44,19 +48,20 @@ fn fill(weights: &[u64], stages: usize, limit: u64) -> Option<Vec<Range<usize>>>
     (cut.len() == stages).then_some(cut)
 }
 
-/// Elements of every layer's weights, those of the whole model with the layer next to them.
-fn layer_elements(d: &Descriptor) -> Vec<u64> {
-    let mut elements = vec![0; d.layers()];
+/// Bytes of every layer's weights, those of the whole model with the layer next to them.
+fn layer_bytes(d: &Descriptor, stored: &Stored) -> Vec<u64> {
+    let mut bytes = vec![0; d.layers()];
     let last = d.layers() - 1;
     for role in &d.roles {
-        let each = role.shape.iter().map(|e| *e as u64).product::<u64>();
+        let elements = role.shape.iter().map(|e| *e as u64).product::<u64>();
+        let each = |layer| stored.bytes(role.name, layer, elements, false);
         match &role.scope {
-            Scope::Model if role.name == RoleName::Embed => elements[0] += each,
-            Scope::Model => elements[last] += each,
-            Scope::Layers(layers) => layers.iter().for_each(|layer| elements[*layer] += each),
+            Scope::Model if role.name == RoleName::Embed => bytes[0] += each(None),
+            Scope::Model => bytes[last] += each(None),
+            Scope::Layers(layers) => layers.iter().for_each(|l| bytes[*l] += each(Some(*l))),
         }
     }
-    elements
+    bytes
 }
 
 #[cfg(test)]

@@ -56,6 +56,14 @@ impl AxisSlice {
         self.len() == self.of
     }
 
+    /// Elements that it has in common with another slice of the same axis.
+    pub(super) fn in_common(&self, other: &AxisSlice) -> usize {
+        let common = |a: &Range<usize>, b: &Range<usize>| {
+            a.end.min(b.end).saturating_sub(a.start.max(b.start))
+        };
+        self.ranges.iter().flat_map(|a| other.ranges.iter().map(move |b| common(a, b))).sum()
+    }
+
     /// The elements of a slice of units, `unit` each (a head of `unit` dimensions).
     pub fn of_units(&self, unit: usize) -> AxisSlice {
         AxisSlice {
@@ -134,6 +142,17 @@ impl Term {
     /// Whether every product has a dimension that can be divided so.
     pub(super) fn is_divisible(&self, wanted: impl Fn(Division) -> bool) -> bool {
         self.products.iter().all(|p| p.divided.is_some_and(|(_, division)| wanted(division)))
+    }
+
+    /// The dimension of which `ranks` ranks share heads and how many share one, and whether the term
+    /// has rows that they do not share.
+    pub(super) fn shared(&self, ranks: usize) -> Option<(&'static str, usize, bool)> {
+        let shared = |p: &Product| match p.divided {
+            Some((name, Division::SharedHeads)) if p.count < ranks => Some((name, ranks / p.count)),
+            _ => None,
+        };
+        let (dimension, each) = self.products.iter().find_map(shared)?;
+        Some((dimension, each, self.products.iter().any(|p| shared(p).is_none())))
     }
 
     /// The rows of rank `index` of `ranks`.

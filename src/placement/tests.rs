@@ -1,6 +1,9 @@
 //! Plans of the shipped descriptors, and every way to be refused.
 
-use super::{Device, Placement, PlacementError, PlacementPolicy, PlacementRequest, Tree};
+use super::{
+    Collective, CollectiveKind, Device, Form, Placement, PlacementError, PlacementPolicy,
+    PlacementRequest, RankGroup, SharedHeads, Stored, Tree,
+};
 use crate::descriptor::{Descriptor, Role, RoleName, ShardRule};
 use std::ops::Range;
 
@@ -21,6 +24,14 @@ fn role_mut(d: &mut Descriptor, name: RoleName) -> &mut Role {
     d.roles.iter_mut().find(|role| role.name == name).unwrap()
 }
 
+fn weight_bytes(plan: &Placement, d: &Descriptor) -> Vec<u64> {
+    plan.ranks().map(|rank| plan.weight_bytes(d, rank, &Stored::default())).collect()
+}
+
+fn copied_bytes(plan: &Placement, d: &Descriptor) -> Vec<u64> {
+    plan.ranks().map(|rank| plan.copied_bytes(d, rank, &Stored::default())).collect()
+}
+
 fn one(range: Range<usize>) -> Vec<Range<usize>> {
     std::iter::once(range).collect()
 }
@@ -31,8 +42,8 @@ fn one_device_is_the_plan_of_nothing_asked() {
     let plan = Placement::plan(&d, &request(None, 1)).unwrap();
     assert_eq!(plan, Placement::single(&d, Device::Cpu));
     assert_eq!(plan.policy(), PlacementPolicy::SingleDevice);
-    let all = plan.weight_elements(&d, plan.ranks().next().unwrap());
-    assert_eq!(all, d.parameters());
+    assert_eq!(weight_bytes(&plan, &d), [d.weights_bf16_bytes()]);
+    assert!(plan.collectives.is_empty());
 }
 
 /// The parts of a group make up every divided weight exactly once; sizes follow.
@@ -64,6 +75,102 @@ fn parts_add_up() {
         }
         assert!(plan.shared_heads(&d).is_empty());
     }
+}
+
+/// Without its copies a group has every weight once: those of roles that are not divided, of tensor
+/// groups in an expert group, and of heads that ranks share.
+#[test]
+fn copies_are_what_a_lower_rank_holds() {
+    for (name, tensor, expert) in [
+        ("qwen38-27b", 2, 1),
+        ("qwen38-27b", 8, 1),
+        ("tiny-qwen35", 2, 1),
+        ("qwen35-35b-a3b", 8, 8),
+        ("qwen3-next-80b-a3b", 2, 8),
+        ("deepseek-v2-lite", 1, 4),
+        ("qwen3-30b-a3b", 2, 1),
+    ] {
+        let d = descriptor(name);
+        let plan = Placement::plan(&d, &PlacementRequest { expert, ..request(None, tensor) });
+        let plan = plan.unwrap();
+        let (held, copied) = (weight_bytes(&plan, &d), copied_bytes(&plan, &d));
+        assert_eq!(copied[0], 0);
+        let once = held.iter().sum::<u64>() - copied.iter().sum::<u64>();
+        assert_eq!(once, d.weights_bf16_bytes(), "{name}");
+    }
+    let d = descriptor("qwen3-30b-a3b");
+    let plan = Placement::plan(&d, &PlacementRequest { expert: 4, ..request(None, 2) }).unwrap();
+    let copied = copied_bytes(&plan, &d);
+    assert!(
+        copied[1] < copied[2],
+        "the second rank of a tensor group, the first of a second group"
+    );
+    let query = d.roles.iter().find(|role| role.name == RoleName::AttnQ).unwrap();
+    assert_eq!(plan.ranks_per_part(query), 2);
+    let stages = Placement::plan(&d, &request(Some(4), 1)).unwrap();
+    assert_eq!(copied_bytes(&stages, &d), [0; 4]);
+}
+
+/// Stages are balanced by what is stored: layers that are packed count as less.
+#[test]
+fn stages_are_balanced_by_stored_bytes() {
+    let d = descriptor("smollm2-135m");
+    let form = Form { group: Some(64), value_bytes: 0 };
+    let roles = d.roles.iter().filter(|role| role.name.is_projection());
+    let packed = roles.flat_map(|role| (0..20).map(|layer| ((role.name, Some(layer)), form)));
+    let stored = Stored::of(packed);
+    let plain = Placement::plan(&d, &request(Some(2), 1)).unwrap();
+    let plan = Placement::plan_stored(&d, &request(Some(2), 1), &stored).unwrap();
+    assert_eq!(plain.stages, [0..15, 15..30]);
+    let held = |p: &Placement| p.ranks().map(|r| p.weight_bytes(&d, r, &stored)).max();
+    assert!(plan.stages[0].len() > 15 && held(&plan) < held(&plain), "{:?}", plan.stages);
+}
+
+#[test]
+fn collectives_follow_the_shard_rules() {
+    let d = descriptor("qwen3-30b-a3b");
+    let request = PlacementRequest { expert: 4, ..request(Some(2), 2) };
+    let plan = Placement::plan(&d, &request).unwrap();
+    let (reduce, expert) = (
+        CollectiveKind::AllReduce(RankGroup::Tensor),
+        CollectiveKind::AllReduce(RankGroup::Expert),
+    );
+    let all = |kind, after, ranks, elements_per_token, per_forward| Collective {
+        kind,
+        after,
+        ranks,
+        elements_per_token,
+        per_forward,
+    };
+    let gather = CollectiveKind::AllGather(RankGroup::Tensor);
+    assert_eq!(
+        plan.collectives,
+        [
+            all(reduce, Some(RoleName::Embed), 2, 2048, 1),
+            all(gather, Some(RoleName::LmHead), 2, 151_936, 1),
+            all(reduce, Some(RoleName::AttnO), 2, 2048, 48),
+            all(expert, Some(RoleName::MoeDown), 4, 2048, 48),
+            all(CollectiveKind::StageTransfer, None, 2, 2048, 1),
+        ]
+    );
+}
+
+/// A rank has the matrices of its value heads and the columns of its channels; shared key heads are
+/// held by each of their ranks.
+#[test]
+fn states_of_gated_delta_nets_are_divided() {
+    let d = descriptor("qwen38-27b");
+    let states = |stages, tensor| -> Vec<u64> {
+        let plan = Placement::plan(&d, &request(stages, tensor)).unwrap();
+        plan.ranks().map(|rank| plan.gdn_state_bytes_per_sequence(&d, rank)).collect()
+    };
+    let all = d.gdn_state_bytes_per_sequence();
+    assert_eq!(states(None, 1), [all]);
+    assert_eq!(states(None, 2), [all / 2; 2]);
+    assert_eq!(states(Some(2), 1).iter().sum::<u64>(), all);
+    let d = descriptor("llama32-1b");
+    let plan = Placement::plan(&d, &request(None, 2)).unwrap();
+    assert!(plan.ranks().all(|rank| plan.gdn_state_bytes_per_sequence(&d, rank) == 0));
 }
 
 /// Rows of the fused projection of a gated delta net: heads of q, of k and of v.
@@ -125,7 +232,9 @@ fn experts_are_divided_whole_and_the_router_is_not() {
 fn heads_are_shared_where_ranks_outnumber_them() {
     let d = descriptor("qwen38-27b");
     let plan = Placement::plan(&d, &request(None, 8)).unwrap();
-    assert_eq!(plan.shared_heads(&d), [(RoleName::AttnK, 2), (RoleName::AttnV, 2)]);
+    let shared = |role, dimension, partly| SharedHeads { role, dimension, ranks: 2, partly };
+    let keys = [RoleName::AttnK, RoleName::AttnV].map(|role| shared(role, "kv_heads", false));
+    assert_eq!(plan.shared_heads(&d), keys);
     let keys = |index| plan.slice(RoleName::AttnK, index).unwrap().axes[0].ranges[0].clone();
     assert_eq!([keys(0), keys(1), keys(7)], [0..256, 0..256, 768..1024]);
 }
@@ -162,8 +271,8 @@ fn stages_hold_all_layers_in_order() {
     assert_eq!(plan.stages.len(), 4);
     let layers: Vec<usize> = plan.stages.iter().cloned().flatten().collect();
     assert_eq!(layers, (0..64).collect::<Vec<_>>());
-    let bytes: Vec<u64> = plan.ranks().map(|r| plan.weight_elements(&d, r)).collect();
-    assert_eq!(bytes.iter().sum::<u64>(), d.parameters());
+    let bytes = weight_bytes(&plan, &d);
+    assert_eq!(bytes.iter().sum::<u64>(), d.weights_bf16_bytes());
     let (least, most) = (bytes.iter().min().unwrap(), bytes.iter().max().unwrap());
     assert!((*most as f64) < 1.25 * *least as f64, "{bytes:?}");
 
@@ -180,8 +289,8 @@ fn stages_hold_all_layers_in_order() {
 fn a_tied_head_is_shared_on_one_device_only() {
     let d = descriptor("smollm2-135m");
     let plan = Placement::plan(&d, &request(Some(2), 1)).unwrap();
-    let total: u64 = plan.ranks().map(|r| plan.weight_elements(&d, r)).sum();
-    assert_eq!(total, d.parameters() + 49152 * 576);
+    let total: u64 = weight_bytes(&plan, &d).iter().sum();
+    assert_eq!(total, d.weights_bf16_bytes() + 2 * 49152 * 576);
 }
 
 #[test]
@@ -204,12 +313,17 @@ fn what_does_not_divide_is_refused_by_name() {
     let five = PlacementRequest { devices: vec![Device::Cpu; 5], ..request(None, 2) };
     assert_eq!(
         refused(&qwen, &five),
-        "5 devices for 1 stage of 2 ranks: name 2 devices, or one that all ranks share"
+        "5 devices make no whole stages of 2 ranks: name a multiple of 2, or one that all ranks share"
     );
     let three = PlacementRequest { devices: vec![Device::Cpu; 4], ..request(Some(3), 2) };
     assert_eq!(
         refused(&qwen, &three),
         "4 devices for 3 stages of 2 ranks: name 6 devices, or one that all ranks share"
+    );
+    let stages = PlacementRequest { devices: vec![Device::Cpu; 3], ..request(Some(2), 1) };
+    assert_eq!(
+        refused(&qwen, &stages),
+        "3 devices for 2 stages of 1 rank: name 2 devices, or one that all ranks share"
     );
     let experts = PlacementRequest { expert: 4, ..request(None, 1) };
     assert_eq!(refused(&qwen, &experts), "expert parallel 4: the model has no experts to divide");
@@ -256,6 +370,13 @@ fn rules_that_do_not_cover_a_divided_dimension_are_refused() {
     assert_eq!(
         refused(&d, &request(None, 2)),
         "tensor parallel 2: the descriptor's shard rules divide nothing"
+    );
+    let mut d = descriptor("qwen3-30b-a3b");
+    role_mut(&mut d, RoleName::MoeRouter).shard = ShardRule::OutExperts;
+    assert_eq!(
+        refused(&d, &PlacementRequest { expert: 2, ..request(None, 1) }),
+        "role `moe_router`: the shard rule `out_experts` divides it, and every rank chooses among \
+         all experts"
     );
     // Rules that leave a whole part of the layer to every rank fit together.
     let mut d = descriptor("llama32-1b");

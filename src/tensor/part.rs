@@ -1,6 +1,6 @@
 //! Parts of a weight: row ranges are views of the same memory, anything else is gathered once.
 
-use super::{Element, Int4, Int4Error, Int4Shape, Shared, Storage, Weight};
+use super::{Element, INT4_TILE_ROWS, Int4, Int4Error, Int4Shape, Shared, Storage, Weight};
 use crate::units::mutant;
 use std::ops::Range;
 
@@ -13,6 +13,11 @@ pub enum PartError {
         columns.start, columns.end
     )]
     Group { columns: Range<usize>, group: usize },
+    #[error(
+        "{rows} rows are no whole tiles of {INT4_TILE_ROWS}; divide among fewer ranks, or leave the role \
+         unpacked"
+    )]
+    Rows { rows: usize },
     #[error("a part of a packed weight: {0}")]
     Shape(#[from] Int4Error),
 }
@@ -59,7 +64,11 @@ impl Int4Shape {
         if let Some(cut) = columns.iter().find(|r| !whole(r.start) || !whole(r.end)) {
             return Err(PartError::Group { columns: cut.clone(), group });
         }
-        Ok(Int4Shape::new(extent(rows), extent(columns), group)?)
+        let rows = extent(rows);
+        if !rows.is_multiple_of(INT4_TILE_ROWS) {
+            return Err(PartError::Rows { rows });
+        }
+        Ok(Int4Shape::new(rows, extent(columns), group)?)
     }
 }
 

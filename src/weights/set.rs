@@ -1,8 +1,9 @@
 //! The loaded logical weights of one model.
 
 use super::Artifact;
-use crate::descriptor::RoleName;
-use crate::tensor::Weight;
+use crate::descriptor::{Descriptor, RoleName};
+use crate::placement::{Form, Stored};
+use crate::tensor::{Storage, Weight};
 use crate::units::Digest;
 use std::collections::BTreeMap;
 
@@ -69,9 +70,40 @@ impl WeightSet {
         &self.source
     }
 
+    /// What every weight takes, as its sidecar would say. Plain weights count as BF16 whatever their
+    /// files hold, so that a placement of theirs can be planned without them.
+    pub fn stored(&self, d: &Descriptor) -> Stored {
+        if self.artifact.is_none() {
+            return Stored::default();
+        }
+        let form = |role, layer| {
+            let form = match &self.get(role, layer)?.storage {
+                Storage::Int4(packed) => Form {
+                    group: Some(packed.shape.group()),
+                    value_bytes: packed
+                        .prefill
+                        .as_ref()
+                        .map_or(0, |kept| value_bytes(&kept.storage)),
+                },
+                plain => Form { group: None, value_bytes: value_bytes(plain) },
+            };
+            Some(((role, layer), form))
+        };
+        let all = d.roles.iter().flat_map(|r| r.instances().into_iter().map(|l| (r.name, l)));
+        Stored::of(all.filter_map(|(role, layer)| form(role, layer)))
+    }
+
     /// Bytes of all weights, shared ones once.
     pub fn size_bytes(&self) -> usize {
         self.logical.weights.values().map(Weight::size_bytes).sum()
+    }
+}
+
+/// Bytes of one value that is not packed.
+fn value_bytes(storage: &Storage) -> u64 {
+    match storage {
+        Storage::Bf16(_) => 2,
+        Storage::F32(_) | Storage::Int4(_) => 4,
     }
 }
 

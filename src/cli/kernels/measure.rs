@@ -3,6 +3,7 @@
 use crate::backend::cuda::Device;
 use crate::backend::cuda::probe::measure_memory;
 use crate::backend::{Draw, Policy, Region, RegionCost, RowOutput};
+use crate::cli::model_args::read_descriptor;
 use crate::cli::{Console, Failure, OrExit};
 use crate::descriptor::{Descriptor, Mixer, RoleName};
 use crate::engine::{Batch, Engine, EngineOptions, RowWant, Sequence, SequenceError, Want};
@@ -62,7 +63,7 @@ pub(super) struct Args {
 
 /// Measures and prints.
 pub(super) fn run(args: &Args, console: &Console) -> Result<Exit, Failure> {
-    let descriptor = Arc::new(Descriptor::read(&args.descriptor)?);
+    let descriptor = Arc::new(read_descriptor(&args.descriptor)?);
     let device = Device::open(args.device).or_exit(Exit::Io)?;
     let memory = measure_memory(&device).or_exit(Exit::Internal)?;
     let read = memory.iter().find(|m| m.kernel == "read").map_or(0.0, |m| m.gigabytes_per_second);

@@ -1,13 +1,12 @@
 //! `assay model describe`.
 
-use super::packed::Packed;
-use super::placement;
+use super::placement::Placed;
 use crate::cli::model_args::DescriptorArgs;
 use crate::cli::placement_args::PlacementArgs;
 use crate::cli::table::{bytes, columns, grouped};
 use crate::cli::{Console, Failure, OrExit};
 use crate::descriptor::{Descriptor, Mixer, OutputGate, Role, Rope, RopeScaling};
-use crate::placement::{Device, Placement};
+use crate::placement::{Device, Placement, Stored};
 use crate::units::Exit;
 use crate::weights::{ModelError, Sidecar};
 use serde_json::{Value, json};
@@ -46,12 +45,15 @@ impl Args {
         &self,
         d: &Descriptor,
         sidecar: Option<&Sidecar>,
+        stored: Option<&Stored>,
     ) -> Result<Option<Placement>, Failure> {
         if !self.placement.is_given() {
             return Ok(None);
         }
         let kind = if self.placement.gpus.is_empty() { Device::Cpu } else { Device::Cuda(0) };
-        let placed = Placement::plan(d, &self.placement.request(kind)).or_exit(Exit::Usage)?;
+        let request = self.placement.request(kind);
+        let stored = stored.cloned().unwrap_or_default();
+        let placed = Placement::plan_stored(d, &request, &stored).or_exit(Exit::Usage)?;
         let packed = sidecar.into_iter().flat_map(Sidecar::packings);
         placed.check_packed(d, packed).or_exit(Exit::Usage)?;
         Ok(Some(placed))
@@ -63,28 +65,30 @@ pub(super) fn run(args: &Args, console: &Console) -> Result<Exit, Failure> {
     let source = DescriptorArgs { descriptor: args.descriptor.clone(), check_descriptor: false };
     let d = source.descriptor_of(&args.dir.clone().unwrap_or_default())?;
     let sidecar = args.sidecar(&d)?;
-    let placed = args.placement(&d, sidecar.as_ref())?;
-    let packed = sidecar.as_ref().map(Packed::of);
+    let stored = sidecar.as_ref().map(|sidecar| sidecar.stored(&d));
+    let stored = stored.as_ref();
+    let placed = args.placement(&d, sidecar.as_ref(), stored)?;
+    let placed = placed.map(|placement| Placed::new(&d, placement, stored));
     if console.json() {
         let mut json = as_json(&d);
-        if let Some(packed) = &packed {
-            json["weights_packed_bytes"] = packed_bytes(&d, packed).into();
+        if let Some(stored) = stored {
+            json["weights_packed_bytes"] = packed_bytes(&d, stored).into();
         }
         if let Some(placed) = &placed {
-            json["placement"] = placement::as_json(&d, placed, packed.as_ref());
+            json["placement"] = placed.as_json();
         }
         console.product_json(&json)?;
     } else {
-        let placed = placed.map(|p| format!("\n{}", placement::as_text(&d, &p, packed.as_ref())));
-        console.product(&(as_text(&d, packed.as_ref()) + &placed.unwrap_or_default()))?;
+        let placed = placed.map(|placed| format!("\n{}", placed.as_text()));
+        console.product(&(as_text(&d, stored) + &placed.unwrap_or_default()))?;
     }
     Ok(Exit::Success)
 }
 
 /// All weights, as the folder holds them.
-fn packed_bytes(d: &Descriptor, packed: &Packed) -> u64 {
+fn packed_bytes(d: &Descriptor, stored: &Stored) -> u64 {
     let single = Placement::single(d, Device::Cpu);
-    single.ranks().flat_map(|rank| single.held(d, rank)).map(|held| packed.bytes(&held)).sum()
+    single.ranks().map(|rank| single.weight_bytes(d, rank, stored)).sum()
 }
 
 fn as_json(d: &Descriptor) -> Value {
@@ -115,7 +119,7 @@ fn as_json(d: &Descriptor) -> Value {
     })
 }
 
-fn as_text(d: &Descriptor, packed: Option<&Packed>) -> String {
+fn as_text(d: &Descriptor, stored: Option<&Stored>) -> String {
     let row = |cells: &[&str]| cells.iter().map(|c| (*c).to_owned()).collect::<Vec<String>>();
     let mut facts = vec![
         row(&["family", &d.family]),
@@ -176,7 +180,7 @@ fn as_text(d: &Descriptor, packed: Option<&Packed>) -> String {
         row(&["parameters", &grouped(d.parameters())]),
         row(&["weights in BF16", &bytes(d.weights_bf16_bytes())]),
     ]);
-    facts.extend(packed.map(|p| row(&["weights as packed", &bytes(packed_bytes(d, p))])));
+    facts.extend(stored.map(|s| row(&["weights as packed", &bytes(packed_bytes(d, s))])));
     facts.extend([
         row(&["cache per token", &bytes(d.cache_bytes_per_token())]),
         row(&["sequence state", &bytes(d.gdn_state_bytes_per_sequence())]),

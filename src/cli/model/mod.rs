@@ -2,7 +2,6 @@
 
 mod command;
 mod describe;
-mod packed;
 mod placement;
 mod progress;
 mod quantize;

@@ -1,5 +1,6 @@
 //! `assay model synth`.
 
+use crate::cli::model_args::read_descriptor;
 use crate::cli::table::bytes;
 use crate::cli::{Console, Failure};
 use crate::descriptor::{Descriptor, from_dir};
@@ -50,7 +51,7 @@ pub(super) struct Args {
 
 /// Runs `assay model synth`.
 pub(super) fn run(args: &Args, console: &Console) -> Result<Exit, Failure> {
-    let descriptor = Descriptor::read(&args.descriptor)?;
+    let descriptor = read_descriptor(&args.descriptor)?;
     let config = config_of(args, &descriptor)?;
     if let Some(folder) = &args.tokenizer {
         let file = folder.join(TOKENIZER_FILES[0]);

@@ -1,10 +1,15 @@
 //! Ranks against one device: logits, taps and states by bits.
 
-use crate::backend::Policy;
+use super::rewrite::rewrite;
+use crate::backend::{Buf, OpKind, Plan, Policy};
 use crate::descriptor::{Descriptor, RoleName, from_dir};
+use crate::engine::lower::lower;
 use crate::engine::{Engine, EngineError, EngineOptions, RowOutput, RowWant, Taps};
-use crate::placement::{Device, PlacementRequest};
+use crate::placement::{
+    Collective, CollectiveKind, Device, Placement, PlacementRequest, Rank, RankGroup,
+};
 use crate::weights::{Prefill, Recipe, synth, synth_quantised};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -124,6 +129,82 @@ fn packed_weights_are_divided_by_groups() {
         let refused = engine([1, 8, 1]).unwrap_err().to_string();
         assert!(refused.contains("`attn_o`: columns 0..64 cut a group of 128"), "{refused}");
     }
+}
+
+/// Where a rank's plan meets others: what kind, after which role's product, how wide, how often.
+type Meetings = BTreeMap<(CollectiveKind, Option<RoleName>, usize), usize>;
+
+/// Those that the rewrite emits for one rank.
+fn emitted(whole: &Plan, placement: &Placement, rank: Rank) -> Meetings {
+    let plan = rewrite(whole, placement, rank).unwrap().plan;
+    let width = |buf: &Buf| plan.buffers[buf.0].width;
+    let mut product = None;
+    let mut found = Meetings::new();
+    for op in plan.all_ops() {
+        match &op.kind {
+            OpKind::EmbeddingPart { weight, .. }
+            | OpKind::GemmPart { weight, .. }
+            | OpKind::GemmF32 { weight, .. } => product = Some(weight.role),
+            OpKind::MoeCombine { .. } => product = Some(RoleName::MoeDown),
+            _ => {}
+        }
+        let met = match &op.kind {
+            OpKind::AllReduce { x, group } => {
+                (CollectiveKind::AllReduce(*group), product, width(x))
+            }
+            OpKind::AllGather { group, out, .. } => {
+                (CollectiveKind::AllGather(*group), product, width(out))
+            }
+            OpKind::StageReceive { out } => (CollectiveKind::StageTransfer, None, width(out)),
+            _ => continue,
+        };
+        *found.entry(met).or_default() += 1;
+    }
+    found
+}
+
+/// The plan lists the collectives that the ranks execute, no more and no fewer, on every family.
+#[test]
+fn collectives_of_the_plan_are_those_that_ranks_execute() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/parallel");
+    let mut planned_at = 0;
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    for entry in entries.filter(|entry| entry.path().is_dir()) {
+        let family = entry.file_name().into_string().unwrap();
+        let d = descriptor(&family);
+        let whole = lower(&d);
+        for stages in [1, 2] {
+            for (tensor, expert) in [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2), (2, 4)] {
+                let single = PlacementRequest::single(Device::Cpu);
+                let request = PlacementRequest { stages: Some(stages), tensor, expert, ..single };
+                // Dense models have no experts, and six are not divided among four ranks.
+                let Ok(placement) = Placement::plan(&d, &request) else { continue };
+                planned_at += 1;
+                let mut planned = Meetings::new();
+                for c in &placement.collectives {
+                    let Collective { kind, after, elements_per_token, per_forward, ranks } = *c;
+                    planned.insert((kind, after, elements_per_token), per_forward);
+                    let expected = match kind {
+                        CollectiveKind::AllReduce(RankGroup::Expert) => expert,
+                        CollectiveKind::StageTransfer => 2,
+                        _ => tensor,
+                    };
+                    assert_eq!(ranks, expected);
+                }
+                // Ranks of one number, stage by stage, make one forward.
+                for index in 0..placement.group_ranks() {
+                    let mut executed = Meetings::new();
+                    for rank in placement.ranks().filter(|rank| rank.index == index) {
+                        for (met, times) in emitted(&whole, &placement, rank) {
+                            *executed.entry(met).or_default() += times;
+                        }
+                    }
+                    assert_eq!(executed, planned, "{family} {stages} {tensor} {expert}");
+                }
+            }
+        }
+    }
+    assert!(planned_at > 60, "{planned_at} placements");
 }
 
 #[test]

@@ -67,11 +67,11 @@ impl Recipe {
         Ok(())
     }
 
-    pub(super) fn shape(
-        &self,
-        rows: usize,
-        cols: usize,
-    ) -> Result<crate::tensor::Int4Shape, Int4Error> {
+    /// The extents of a packed matrix.
+    ///
+    /// # Errors
+    /// The format does not take them.
+    pub fn shape(&self, rows: usize, cols: usize) -> Result<crate::tensor::Int4Shape, Int4Error> {
         match self.group {
             Some(group) => crate::tensor::Int4Shape::new(rows, cols, group),
             None => crate::tensor::Int4Shape::widest(rows, cols),

@@ -1,7 +1,8 @@
 //! `weights.manifest.json`: what a folder of packed weights holds, and what it was made from.
 
 use super::{PackedDigest, Prefill, attach};
-use crate::descriptor::{Descriptor, RoleName, Word as _};
+use crate::descriptor::{Descriptor, Role, RoleName, Word as _};
+use crate::placement::{Form, Stored};
 use crate::tensor::{DType, INT4_FORMAT, INT4_VERSION, Int4Shape};
 use crate::units::{Digest, nearest};
 use crate::weights::CheckpointError;
@@ -211,6 +212,26 @@ impl Sidecar {
             let shape = Int4Shape::new(w.shape[0], w.shape[1], packed.group);
             shape.ok().map(|shape| (w.role, shape))
         })
+    }
+
+    /// What every weight takes where it is loaded: codes and scales, and values in the source's type
+    /// where they are kept, F16 widened.
+    pub fn stored(&self, d: &Descriptor) -> Stored {
+        let record = |role, layer| self.weights.iter().find(|w| (w.role, w.layer) == (role, layer));
+        let form = |role: &Role, layer| {
+            let own = record(role.name, layer);
+            let group = own.and_then(|w| Some(w.packed.as_ref()?.group));
+            let kept = own.or_else(|| record(role.tied_to?, layer))?;
+            let value_bytes = match (kept.source_dtype, group.is_some(), self.prefill) {
+                (_, true, Prefill::Packed) => 0,
+                (DType::BF16, ..) => 2,
+                _ => 4,
+            };
+            Some(((role.name, layer), Form { group, value_bytes }))
+        };
+        let all =
+            d.roles.iter().flat_map(|role| role.instances().into_iter().map(move |l| (role, l)));
+        Stored::of(all.filter_map(|(role, layer)| form(role, layer)))
     }
 
     /// Whether a weight is in the folder only in packed form.
