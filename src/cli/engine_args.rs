@@ -32,18 +32,20 @@ pub(crate) struct EngineArgs {
 pub(crate) enum DeviceChoice {
     /// A GPU where one works, else the CPU.
     Auto,
-    This(Device),
+    Cpu,
+    /// The first GPU, those that `--gpus` names, or this one.
+    Cuda(Option<usize>),
 }
 
 impl FromStr for DeviceChoice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<DeviceChoice, String> {
-        let ordinal = |n: &str| n.parse().ok().map(|n| DeviceChoice::This(Device::Cuda(n)));
+        let ordinal = |n: &str| n.parse().ok().map(|n| DeviceChoice::Cuda(Some(n)));
         match text {
             "auto" => Some(DeviceChoice::Auto),
-            "cpu" => Some(DeviceChoice::This(Device::Cpu)),
-            "cuda" => ordinal("0"),
+            "cpu" => Some(DeviceChoice::Cpu),
+            "cuda" => Some(DeviceChoice::Cuda(None)),
             other => other.strip_prefix("cuda:").and_then(ordinal),
         }
         .ok_or_else(|| "expected auto, cpu, cuda or cuda:N with a device number N".to_owned())
@@ -63,28 +65,13 @@ impl EngineArgs {
     /// # Errors
     /// 64 where the device cannot run a model, or lacks the policy.
     pub(crate) fn options(&self) -> Result<EngineOptions, Failure> {
-        let device = match self.device {
-            // `--gpus` without `--device` means GPUs.
-            DeviceChoice::Auto if !self.placement.gpus.is_empty() => Device::Cuda(0),
-            DeviceChoice::Auto => automatic(),
-            DeviceChoice::This(device) => device,
-        };
-        let device = match (device, self.placement.gpus.first()) {
-            (Device::Cuda(_), Some(first)) => Device::Cuda(*first),
-            _ => device,
-        };
+        let device = self.device()?;
         let kind = match device {
             Device::Cpu => DeviceKind::Cpu,
             Device::Cuda(_) => DeviceKind::Cuda,
         };
-        if let Device::Cuda(ordinal) = device {
-            let count = cuda::devices().or_exit(Exit::Usage)?.len();
-            if ordinal >= count {
-                return Err(Failure::usage(format!(
-                    "--device {device}: this machine has {count} CUDA devices; `assay doctor` says \
-                     what was looked for, --device cpu runs anywhere"
-                )));
-            }
+        if kind == DeviceKind::Cuda {
+            self.gpus_are_there(device)?;
         }
         let default = Policy::available(kind).first().copied().unwrap_or(Policy::F32);
         let policy = self.policy.unwrap_or(default);
@@ -98,6 +85,42 @@ impl EngineArgs {
             ..EngineOptions::default()
         })
     }
+
+    /// The device, the first one where `--gpus` names several; `--gpus` without `--device` means GPUs.
+    fn device(&self) -> Result<Device, Failure> {
+        let gpus = &self.placement.gpus;
+        if let DeviceChoice::Cuda(Some(one)) = self.device
+            && let Some(other) = gpus.iter().find(|gpu| **gpu != one)
+        {
+            return Err(Failure::usage(format!(
+                "--device cuda:{one} names one GPU and --gpus another, {other}; leave one of them out \
+                 (--device cuda takes those of --gpus)"
+            )));
+        }
+        let first = gpus.first().copied();
+        Ok(match self.device {
+            DeviceChoice::Auto => first.map_or_else(automatic, Device::Cuda),
+            DeviceChoice::Cpu => Device::Cpu,
+            DeviceChoice::Cuda(one) => Device::Cuda(one.or(first).unwrap_or(0)),
+        })
+    }
+
+    /// Refuses a GPU that the machine does not have, by the flag that names it.
+    fn gpus_are_there(&self, device: Device) -> Result<(), Failure> {
+        let count = cuda::devices().or_exit(Exit::Usage)?.len();
+        let gpus = &self.placement.gpus;
+        let flag = match (device, gpus.iter().find(|gpu| **gpu >= count)) {
+            (_, Some(missing)) => format!("--gpus {missing}"),
+            (Device::Cuda(one), None) if gpus.is_empty() && one >= count => {
+                format!("--device {device}")
+            }
+            _ => return Ok(()),
+        };
+        Err(Failure::usage(format!(
+            "{flag}: this machine has {count} CUDA devices; `assay doctor` says what was looked for, \
+             --device cpu runs anywhere"
+        )))
+    }
 }
 
 #[cfg(test)]
@@ -107,9 +130,9 @@ mod tests {
     #[test]
     fn devices_are_spelt_one_way() {
         assert_eq!("auto".parse(), Ok(DeviceChoice::Auto));
-        assert_eq!("cpu".parse(), Ok(DeviceChoice::This(Device::Cpu)));
-        assert_eq!("cuda".parse(), Ok(DeviceChoice::This(Device::Cuda(0))));
-        assert_eq!("cuda:3".parse(), Ok(DeviceChoice::This(Device::Cuda(3))));
+        assert_eq!("cpu".parse(), Ok(DeviceChoice::Cpu));
+        assert_eq!("cuda".parse(), Ok(DeviceChoice::Cuda(None)));
+        assert_eq!("cuda:3".parse(), Ok(DeviceChoice::Cuda(Some(3))));
         for bad in ["", "gpu", "cuda:", "cuda:-1", "cuda3", "CPU"] {
             assert!(bad.parse::<DeviceChoice>().is_err(), "{bad}");
         }
