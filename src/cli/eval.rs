@@ -5,7 +5,7 @@ use super::engine_args::EngineArgs;
 use super::generate::{listen, read_text, requested};
 use super::loading::load_engine;
 use super::model_args::{ModelArgs, folder_exists};
-use super::{Console, Failure, OrExit};
+use super::{Console, Failure, OrExit, placement_json};
 use crate::backend::Policy;
 use crate::engine::{Engine, EngineOptions};
 use crate::generation::{
@@ -107,6 +107,7 @@ pub(super) fn run(args: Args, console: &Console) -> Result<Exit, Failure> {
             text_sha256: Digest::of(text.as_bytes()).to_string(),
             policy: engine.policy().to_string(),
             against_policy: reference.as_ref().map(|r| r.policy().to_string()),
+            placement: placement_json(engine.placement()),
         })?;
     } else {
         console.product(&lines(&evaluation))?;
@@ -169,6 +170,8 @@ struct Report<'a> {
     text_sha256: String,
     policy: String,
     against_policy: Option<String>,
+    /// How the model is divided over ranks; the other side is asked for the same.
+    placement: serde_json::Value,
 }
 
 fn lines(e: &Evaluation) -> String {

@@ -64,6 +64,11 @@ fn ranks_generate_what_one_device_does() {
     assert_eq!(ids(&["--policy", "f32", "--tp", "2"]), one);
     assert_eq!(ids(&["--policy", "f32", "--pp", "2", "--tp", "4"]), one);
     assert_eq!(ids(&["--pp", "4"]), ids(&[]));
+    let two = json(&generate(&[&args[..], &["--pp", "2", "--json"]].concat()));
+    assert_eq!(
+        (&two["placement"]["stages"], &two["placement"]["policy"]),
+        (&2.into(), &"layer_split".into())
+    );
     let told = generate(&[&args[..], &["--gpus", "0,1"]].concat());
     assert!(text(&told.stderr).contains("on cpu in 2 ranks"), "{}", text(&told.stderr));
 }
@@ -549,6 +554,13 @@ fn a_text_is_evaluated_in_fixed_windows() {
     // The tokeniser puts a BOS before each window, so every token of the text has a past.
     assert_eq!(done["scored_tokens"], 200);
     assert!(done["agreement"].is_null());
+    assert_eq!(done["placement"]["policy"], "single_device");
+    let ranks = json(&eval(&[&args[..], &["--device", "cpu", "--pp", "2", "--tp", "2"]].concat()));
+    let expected = serde_json::json!({
+        "policy": "tensor_parallel", "stages": 2, "tensor_parallel": 2, "expert_parallel": 1,
+        "devices": ["cpu", "cpu", "cpu", "cpu"],
+    });
+    assert_eq!(ranks["placement"], expected);
     let against = json(&eval(&[&args[..], &["--against-policy", "reference"]].concat()));
     assert_eq!(against["nll_mean"], done["nll_mean"]);
     let agreement = &against["agreement"];

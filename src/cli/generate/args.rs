@@ -10,8 +10,8 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Text goes to stdout as it is generated, everything else to stderr. The seed is printed before the \
-text; the same model, device kind, policy, prompt, temperature, truncation and seed give the same \
-text again.
+text; the same model, device kind, placement, policy, prompt, temperature, truncation and seed give \
+the same text again.
 
 Examples:
   assay generate --model DIR -p 'Once upon a time'

@@ -155,6 +155,8 @@ pub(super) struct JsonReport<'a> {
     pub(super) end_tokens: &'a [u32],
     pub(super) policy: Option<String>,
     pub(super) device: Option<String>,
+    /// How the model is divided over ranks.
+    pub(super) placement: Option<serde_json::Value>,
     /// Of the process so far, mapped pages included; `null` where the system does not say.
     pub(super) peak_resident_bytes: Option<u64>,
     pub(super) statistics: Statistics,

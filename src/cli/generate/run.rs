@@ -9,7 +9,7 @@ use super::report::{
 use super::stream::{Streams, exit_of};
 use crate::backend::cpu::{SAMPLER, SAMPLER_VERSION};
 use crate::cli::loading::Loading;
-use crate::cli::{Console, Failure, OrExit};
+use crate::cli::{Console, Failure, OrExit, placement_json};
 use crate::engine::manifest::{Execution, SamplerTransform};
 use crate::engine::{Engine, EngineOptions};
 use crate::generation::chat::end_of_turn;
@@ -119,6 +119,7 @@ pub(in crate::cli) fn run(args: Args, console: &Console) -> Result<Exit, Failure
             end_tokens: &end_tokens,
             policy: loaded.as_ref().map(|(e, _)| e.policy().to_string()),
             device: loaded.as_ref().map(|_| options.device.to_string()),
+            placement: loaded.as_ref().map(|(e, _)| placement_json(e.placement())),
             peak_resident_bytes: peak_resident_bytes(),
             statistics,
         });
