@@ -26,7 +26,8 @@ fn script_finds_again(left: &[&str], right: &[&str], regions: &[&str]) {
         let fixed =
             ["--prompts", "prompts.json", "--all-positions", "--tap", "all", "--chunk", "4"];
         let model = ["capture", "record", "--model", model.to_str().unwrap()];
-        let output = assay(&[&model[..], &fixed, &["--device", "cpu", "--out", out], flags].concat());
+        let output =
+            assay(&[&model[..], &fixed, &["--device", "cpu", "--out", out], flags].concat());
         assert!(output.status.success(), "{}", text(&output));
     };
     record(left, "left.safetensors");

@@ -304,60 +304,6 @@ fn a_closed_pipe_changes_no_verdict() {
     assert_eq!(closed(&["generate", "--model", &llama, "-p", "a", "--max-tokens", "8", "-q"]), 0);
 }
 
-/// `--set` keeps all 64 bits of a seed, and takes nothing else for one.
-#[test]
-fn seeds_of_the_command_line_are_exact() {
-    let project = Project::new(&[]);
-    let llama = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/llama");
-    let gate = format!(
-        "gate: soak\nclaim: Memory comes back.\ntrack: resource\nkind: soak\npolicy: [reference]\n\
-         model: {}\nduration_ms: 1\nshort_duration_ms: 1\nseed: 1\n\
-         resident_growth_at_most_bytes: 1000000000\nlatency_ratio_at_most: 1000\n",
-        llama.display()
-    );
-    std::fs::write(project.path().join("gates/soak.yaml"), gate).unwrap();
-    for seed in ["9007199254740993", "18446744073709551615"] {
-        let set = format!("seed={seed}");
-        let (code, stdout, stderr) =
-            project.run(&["gates", "run", "soak/cpu/*", "-q", "--out", seed, "--set", &set]);
-        assert_eq!(code, 0, "{stdout}{stderr}");
-        let run = std::fs::read_dir(project.path().join(seed)).unwrap().next().unwrap();
-        let run = run.unwrap().path();
-        for file in ["trials.jsonl", "run.json"] {
-            let text = std::fs::read_to_string(run.join(file)).unwrap();
-            assert!(text.contains(seed), "{file}: {text}");
-        }
-        assert_eq!(trials(&run)[0]["evidence"]["seed"].as_u64(), seed.parse().ok());
-    }
-    for wrong in ["18446744073709551616", "9007199254740993.0", "-1", "1e3", "010", "one"] {
-        let set = format!("seed={wrong}");
-        let (code, _, stderr) = project.run(&["gates", "run", "soak", "--set", &set]);
-        assert_eq!(code, 64, "{wrong}: {stderr}");
-        assert!(stderr.contains("--set") && stderr.contains("seed"), "{wrong}: {stderr}");
-    }
-}
-
-/// A number is one although a file of that name lies in the folder; a key that another gate takes says
-/// which.
-#[test]
-fn values_of_set_are_what_they_look_like() {
-    let keys = "behaviour: [pass]\nrequires: { set: [repeat] }";
-    let project = Project::new(&[("needs", keys), ("plain", "behaviour: [pass]")]);
-    std::fs::write(project.path().join("3"), "a file").unwrap();
-    let (code, stdout, stderr) = project.run(&["gates", "run", "needs", "-q", "--set", "repeat=3"]);
-    assert!(code == 0 && stdout.contains("3 passed"), "{stdout}{stderr}");
-    let (code, _, stderr) = project.run(&["gates", "run", "plain", "--set", "repeet=3"]);
-    assert!(code == 64 && stderr.contains("did you mean `repeat`?"), "{stderr}");
-    let other = "gate: other\nclaim: A model agrees.\ntrack: reference\nkind: model_reference\n\
-                 requires: { set: [model, reference] }\npolicy: [f32]\n\
-                 f32: { logits_max_abs: 5e-4, activations_max_relative: 1e-4 }\nbf16_noise: measured\n";
-    std::fs::write(project.path().join("gates/other.yaml"), other).unwrap();
-    let (code, _, stderr) = project.run(&["gates", "run", "plain", "--set", "model=x"]);
-    let told =
-        "no gate selected has the key `model` of `--set`; `other` would take it: select that";
-    assert!(code == 64 && stderr.contains(told), "{stderr}");
-}
-
 /// Whatever leads nowhere is found before anything is measured, and no mistake looks like a decision.
 #[test]
 fn a_scenario_that_names_what_is_not_there_is_64() {

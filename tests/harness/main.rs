@@ -5,6 +5,7 @@ mod full_disk;
 mod inputs;
 mod runner;
 mod schemas;
+mod set;
 #[path = "../support/snapshot.rs"]
 mod snapshot;
 mod spec;

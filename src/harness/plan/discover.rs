@@ -1,8 +1,8 @@
 //! Finding the project folder and its gate files.
 
 use super::Pattern;
-use crate::harness::spec::{Diagnostic, GateFile, did_you_mean};
-use std::collections::BTreeMap;
+use crate::harness::spec::{Diagnostic, GateFile, did_you_mean, read_file};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Why nothing was planned.
@@ -21,6 +21,12 @@ pub enum PlanError {
     Nothing,
     #[error("no gate selected has the key `{key}` of `--set`{}", hint.as_ref().map(|h| format!("; {h}")).unwrap_or_default())]
     UnusedSet { key: String, hint: Option<String> },
+    #[error(
+        "--set {key}: a key of every gate, which `--set` leaves as it is{}; policies and devices are \
+         chosen by the names of trials, such as `GATE/cpu/fast/*`",
+        if keys.is_empty() { String::new() } else { format!("; it gives `{}`", keys.join("`, `")) }
+    )]
+    CommonSet { key: String, keys: Vec<String> },
     #[error(
         "there is no `gates` folder in {} or above it; run inside the project, or name gate files",
         .0.display()
@@ -102,48 +108,60 @@ pub fn read_gates(
             return Err(unknown(pattern, &gates));
         }
     }
-    for key in set.keys() {
-        let selects = |g: &&GateFile| {
-            patterns.iter().any(|p| p.is_about_trials() || p.selects(&g.name, &g.tags, &g.path, ""))
-        };
-        if !gates.iter().filter(selects).any(|g| g.overrides.contains_key(key)) {
-            let with_key = gates.iter().filter(|g| g.requires.set.contains(key));
-            let with_key: Vec<&str> = with_key.map(|g| g.name.as_str()).take(3).collect();
-            let wanted = gates.iter().flat_map(|g| &g.requires.set).map(String::as_str);
-            let hint = match with_key[..] {
-                [] => did_you_mean(key, wanted),
-                _ => Some(format!("`{}` would take it: select that", with_key.join("`, `"))),
-            };
-            return Err(PlanError::UnusedSet { key: key.clone(), hint });
-        }
+    let takes = |key: &&String| gates.iter().any(|g| g.overrides.contains_key(*key));
+    if let Some(key) = set.keys().find(|key| !takes(key)) {
+        return Err(unused(key, patterns, &gates));
     }
     Ok(gates)
 }
 
 /// Reads a gate with those `--set` values that are meant for it: all of them if it is selected by
-/// name, tag or file, otherwise (`all`) only those that it requires. A model given for one gate
-/// must not replace the model of another.
+/// name, tag or file, with `all` those that it requires, none if it is not selected. A model given for
+/// one gate must not replace the model of another.
 fn read_with(
     path: &Path,
     patterns: &[Pattern],
     set: &BTreeMap<String, String>,
 ) -> Result<GateFile, Diagnostic> {
-    let gate = match GateFile::read(path, &BTreeMap::new()) {
-        Ok(gate) => gate,
-        // The file may be complete only with what was given.
-        Err(fault) => return GateFile::read(path, set).map_err(|_| fault),
-    };
-    let named = patterns.iter().any(|pattern| match pattern {
-        Pattern::All => false,
-        Pattern::Name(name) => {
-            let gates = Pattern::parse(name.split('/').next().unwrap_or(name));
-            gates.selects(&gate.name, &gate.tags, &gate.path, "")
-        }
-        other => other.selects(&gate.name, &gate.tags, &gate.path, ""),
-    });
+    let text = read_file(path)?;
+    if set.is_empty() {
+        return GateFile::parse(path, &text, set);
+    }
+    let head = GateFile::heading(path, &text);
+    let named = is_named(patterns, &head.gate, &head.tags, path);
+    let all = patterns.contains(&Pattern::All);
     let mut meant = set.clone();
-    meant.retain(|key, _| named || gate.requires.set.contains(key));
-    if meant.is_empty() { Ok(gate) } else { GateFile::read(path, &meant) }
+    meant.retain(|key, _| named || (all && head.requires.set.contains(key)));
+    GateFile::parse(path, &text, &meant)
+}
+
+/// Whether a gate, or trials of it, are selected by name, tag or file.
+fn is_named(patterns: &[Pattern], gate: &str, tags: &[String], path: &Path) -> bool {
+    let selects = |pattern: &Pattern| pattern.selects(gate, tags, path, "");
+    patterns.iter().any(|pattern| match pattern {
+        Pattern::All => false,
+        Pattern::Name(name) => selects(&Pattern::parse(name.split('/').next().unwrap_or(name))),
+        other => selects(other),
+    })
+}
+
+/// Why no gate takes a key of `--set`.
+fn unused(key: &str, patterns: &[Pattern], gates: &[GateFile]) -> PlanError {
+    let key = key.to_owned();
+    let named = gates.iter().filter(|g| is_named(patterns, &g.name, &g.tags, &g.path));
+    let keys = named.flat_map(|g| g.settable.iter().copied());
+    if GateFile::common_keys().contains(&key.as_str()) {
+        let keys: BTreeSet<&str> = keys.collect();
+        return PlanError::CommonSet { key, keys: keys.into_iter().map(str::to_owned).collect() };
+    }
+    let with_key = gates.iter().filter(|g| g.requires.set.contains(&key));
+    let with_key: Vec<&str> = with_key.map(|g| g.name.as_str()).take(3).collect();
+    let wanted = gates.iter().flat_map(|g| &g.requires.set).map(String::as_str);
+    let hint = match with_key[..] {
+        [] => did_you_mean(&key, wanted.chain(keys)),
+        _ => Some(format!("`{}` would take it: select that", with_key.join("`, `"))),
+    };
+    PlanError::UnusedSet { key, hint }
 }
 
 fn unknown(pattern: &Pattern, gates: &[GateFile]) -> PlanError {

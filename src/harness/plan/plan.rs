@@ -94,7 +94,7 @@ pub fn plan(files: Vec<GateFile>, options: &PlanOptions) -> Result<Plan, PlanErr
         let expansion = match expand(&file, at, options) {
             Ok(expansion) => expansion,
             Err(fault) => {
-                faults.push(fault);
+                faults.push(file.blame_set(fault, |alone| expand(alone, at, options).err()));
                 continue;
             }
         };

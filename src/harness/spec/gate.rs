@@ -38,6 +38,8 @@ pub struct GateFile {
     pub digest: Digest,
     /// `--set` values that took part, by key.
     pub overrides: BTreeMap<String, serde_json::Value>,
+    /// The keys that `--set` can give: those of the kind.
+    pub settable: &'static [&'static str],
     pub(in crate::harness) exclude: Vec<Located<Select>>,
     pub(in crate::harness) include: Vec<Located<Select>>,
     text: Arc<str>,
@@ -73,25 +75,55 @@ impl GateFile {
         let reading = Reading::default();
         let kind =
             (registration.parse)(path, text, &reading, &overrides).map_err(|diagnostic| {
-                let with = |only: Overrides| {
-                    (registration.parse)(path, text, &Reading::default(), &only).err()
+                let fails_so = |only: Overrides| {
+                    let failure =
+                        (registration.parse)(path, text, &Reading::default(), &only).err();
+                    failure.is_some_and(|e| e.message == diagnostic.message)
                 };
-                let alone = |key: &String| with([(key.clone(), overrides[key].clone())].into());
-                // What was typed has no place in the file.
-                let typed =
-                    |key: &&String| alone(key).is_some_and(|e| e.message == diagnostic.message);
-                let blamed = diagnostic.position.is_none() && with(Overrides::new()).is_none();
-                match overrides.keys().filter(|_| blamed).find(typed) {
-                    Some(key) => {
-                        let message = format!("--set {key}={}: {}", set[key], diagnostic.message);
-                        Diagnostic { message, ..diagnostic }
-                    }
-                    None => diagnostic,
+                if overrides.is_empty() || fails_so(Overrides::new()) {
+                    return diagnostic;
+                }
+                let alone = |key: &String| fails_so([(key.clone(), overrides[key].clone())].into());
+                let typed = set.iter().filter(|(key, _)| overrides.contains_key(*key));
+                match typed.clone().find(|(key, _)| alone(key)) {
+                    Some(one) => blame_set(diagnostic, std::iter::once(one)),
+                    None => blame_set(diagnostic, typed),
                 }
             })?;
         let kind_keys = reading.kind_keys.get();
         overrides.retain(|key, _| kind_keys.contains(&key.as_str()));
         build(path, text, registration, kind, reading, overrides)
+    }
+
+    /// What decides whether a gate is selected, read without the rest; nothing of what is faulty.
+    pub(in crate::harness) fn heading(path: &Path, text: &str) -> Heading {
+        yaml::parse(path, text).unwrap_or_default()
+    }
+
+    /// The keys of every gate, which `--set` leaves alone.
+    pub(in crate::harness) fn common_keys() -> &'static [&'static str] {
+        Common::KEYS
+    }
+
+    /// Of a fault found while planning that the file alone does not have: says what `--set` gave.
+    pub(in crate::harness) fn blame_set(
+        &self,
+        fault: Diagnostic,
+        alone: impl Fn(&GateFile) -> Option<Diagnostic>,
+    ) -> Diagnostic {
+        let plain = GateFile::parse(&self.path, &self.text, &BTreeMap::new());
+        let same = |e: Diagnostic| e.message == fault.message;
+        if self.overrides.is_empty() || plain.is_ok_and(|plain| alone(&plain).is_some_and(same)) {
+            return fault;
+        }
+        let given: BTreeMap<String, String> = self
+            .overrides
+            .iter()
+            .map(|(key, value)| {
+                (key.clone(), value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+            })
+            .collect();
+        blame_set(fault, given.iter())
     }
 
     /// A fault found while planning, located in the file.
@@ -103,6 +135,27 @@ impl GateFile {
     pub(in crate::harness) fn at_row(&self, row: &Located<Select>, message: String) -> Diagnostic {
         Diagnostic::new(&self.path, message).at(&self.text, row.line, row.column, 1)
     }
+}
+
+/// The start of a gate file.
+#[derive(Debug, Default, Deserialize)]
+pub(in crate::harness) struct Heading {
+    #[serde(default)]
+    pub(in crate::harness) gate: String,
+    #[serde(default)]
+    pub(in crate::harness) tags: Vec<String>,
+    #[serde(default)]
+    pub(in crate::harness) requires: Requires,
+}
+
+/// What was typed has no place in the file.
+fn blame_set<'a>(
+    fault: Diagnostic,
+    given: impl Iterator<Item = (&'a String, &'a String)>,
+) -> Diagnostic {
+    let given: Vec<String> = given.map(|(key, value)| format!("--set {key}={value}")).collect();
+    let message = format!("{}: {}", given.join(" "), fault.message);
+    Diagnostic { message, position: None, excerpt: None, ..fault }
 }
 
 /// Parses a kind; the function that a registry line stores.
@@ -167,6 +220,7 @@ fn build(
     reading: Reading,
     overrides: Overrides,
 ) -> Result<GateFile, Diagnostic> {
+    let settable = reading.kind_keys.get();
     let common = reading.common.into_inner();
     let places = reading.places.into_inner();
     let missing = |key: &str| Diagnostic::new(path, format!("the key `{key}` is missing"));
@@ -203,6 +257,7 @@ fn build(
         path: path.to_owned(),
         digest: Digest::of(&stamped),
         overrides,
+        settable,
         exclude: common.exclude.unwrap_or_default(),
         include: common.include.unwrap_or_default(),
         text: text.into(),

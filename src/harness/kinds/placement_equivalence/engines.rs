@@ -8,8 +8,12 @@ use crate::harness::kinds::packing::Packing;
 use crate::harness::kinds::placement_plan::{Ranks, read};
 use crate::weights::{Model, WeightSet, synth, synth_quantised};
 use schemars::JsonSchema;
-use serde::Deserialize;
-use std::path::PathBuf;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use std::fmt;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Where a model comes from.
@@ -28,6 +32,58 @@ pub(super) enum Source {
     },
 }
 
+/// A model as gates spell it: a [`Source`], or the path of a checkpoint folder alone, as `--set model=DIR`
+/// gives it.
+#[derive(Clone, Debug)]
+pub(super) struct ModelSource(Source);
+
+impl Deref for ModelSource {
+    type Target = Source;
+
+    fn deref(&self) -> &Source {
+        &self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for ModelSource {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ModelSource, D::Error> {
+        struct Form;
+
+        impl<'de> Visitor<'de> for Form {
+            type Value = Source;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the path of a checkpoint folder, `{ dir: … }` or `{ synth: … }`")
+            }
+
+            fn visit_str<E: Error>(self, path: &str) -> Result<Source, E> {
+                Ok(Source::Dir(path.into()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Source, A::Error> {
+                Source::deserialize(MapAccessDeserializer::new(map))
+            }
+        }
+
+        deserializer.deserialize_any(Form).map(ModelSource)
+    }
+}
+
+impl JsonSchema for ModelSource {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "ModelSource".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let source = generator.subschema_for::<Source>();
+        schemars::json_schema!({ "anyOf": [{ "type": "string" }, source] })
+    }
+}
+
 /// A descriptor with weights.
 #[derive(Debug)]
 pub(super) struct Weighted {
@@ -44,6 +100,12 @@ impl Source {
                 format!("{} {seed}{packed}", descriptor.display())
             }
         }
+    }
+
+    /// The descriptor, where its file can be read: what is wrong with it is said when it is executed.
+    pub(super) fn descriptor(&self, base: &Path) -> Option<Descriptor> {
+        let (Source::Dir(path) | Source::Synth { descriptor: path, .. }) = self;
+        read(&base.join(path)).ok()
     }
 
     /// The weights, kept for the trials of a worker.

@@ -1,6 +1,6 @@
 //! The gate: placements, each in three checks.
 
-use super::engines::Source;
+use super::engines::ModelSource;
 use super::identity;
 use super::trace::{Trace, compare};
 use crate::harness::kind::{
@@ -10,8 +10,10 @@ use crate::harness::kinds::placement_plan::Ranks;
 use crate::harness::kinds::state_checkpoint::{CHECKS, Stage};
 use crate::harness::plan::{AxisValue as _, Matrix};
 use crate::harness::spec::{Check, Expectations, NonEmpty, Select, find};
+use crate::placement::Placement;
 use serde::Deserialize;
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 
 /// A comparison of ranks with one device.
@@ -42,7 +44,7 @@ impl What {
 #[derive(Debug, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::harness::kinds) struct PlacementEquivalence {
-    model: Source,
+    model: ModelSource,
     /// Ranks that are compared with one device.
     placements: NonEmpty<Ranks>,
     /// What is compared; everything where it is left out.
@@ -64,7 +66,7 @@ impl KindSpec for PlacementEquivalence {
 }
 
 impl GateKind for PlacementEquivalence {
-    fn cases(&self, _scope: &PlanScope) -> Result<Vec<Case>, Fault> {
+    fn cases(&self, scope: &PlanScope) -> Result<Vec<Case>, Fault> {
         if self.prompt_tokens < 3 {
             return Err(Fault::at("prompt_tokens", "expected at least 3"));
         }
@@ -78,6 +80,7 @@ impl GateKind for PlacementEquivalence {
                 ));
             }
         }
+        self.can_be_placed(&scope.base)?;
         let checks = self.checks.as_ref().map_or(&What::ALL[..], |listed| listed);
         match (checks.contains(&What::Forward), &self.expect) {
             (true, None) => Err("`forward` needs `expect`: how logits must agree"),
@@ -103,6 +106,22 @@ impl GateKind for PlacementEquivalence {
 }
 
 impl PlacementEquivalence {
+    /// Refuses ranks that no model, or not this one, can be divided among.
+    fn can_be_placed(&self, base: &Path) -> Result<(), Fault> {
+        let descriptor = self.model.descriptor(base);
+        for ranks in self.placements.iter() {
+            let request = ranks.request();
+            let refused = match &descriptor {
+                Some(d) => Placement::plan(d, &request).err(),
+                None => request.group_ranks().err(),
+            };
+            if let Some(why) = refused {
+                return Err(Fault::at("placements", format!("`{}`: {why}", ranks.axis_text())));
+            }
+        }
+        Ok(())
+    }
+
     fn decide(&self, cell: &Cell, context: &RunContext) -> Result<Outcome, String> {
         let name = cell.axis("placement").unwrap_or_default();
         let ranks = self.placements.iter().find(|r| r.axis_text() == name);
