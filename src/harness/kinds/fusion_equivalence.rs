@@ -142,6 +142,7 @@ impl FusionEquivalence {
                 weights = weights.quantise(descriptor, &recipe).map_err(|e| e.to_string())?;
             }
             let options = EngineOptions {
+                device: cell.device.first(),
                 fusions: fusions.to_vec(),
                 chunk_tokens: plain.engine.chunk_tokens(),
                 threads: Some(context.threads),
