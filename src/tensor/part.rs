@@ -166,6 +166,6 @@ mod tests {
         assert_eq!(refused, PartError::Group { columns: 16..64, group: 32 });
         assert!(refused.to_string().starts_with("columns 16..64 cut a group of 32 packed values"));
         let rows = pack(false).part(&[0..4, 8..12, 16..20], &columns).unwrap_err();
-        assert_eq!(rows, PartError::Shape(Int4Error::Rows { rows: 12 }));
+        assert_eq!(rows, PartError::Rows { rows: 12 });
     }
 }
